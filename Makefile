@@ -10,7 +10,7 @@ COUNT        ?= 200
 PACKAGES      = $(shell sed 's/\#.*//' packages.txt)
 
 .PHONY: help setup build install package docs demo test check-all format tidy tidy-all lint docs-check skip-check asan tsan \
-  clang aarch64 fuzz shape-fuzz coverage thousand bench clean
+  clang aarch64 browser fuzz shape-fuzz coverage thousand bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
@@ -30,6 +30,7 @@ help:
 	@echo "  aarch64       the kernels for aarch64, their tests under qemu"
 	@echo "  fuzz          libFuzzer on the parsers of untrusted files, ten minutes in all (FUZZ_SECONDS=600)"
 	@echo "  shape-fuzz    COUNT=200 random models of odd shapes, trained, decoded, damaged, under the sanitizers"
+	@echo "  browser       pages of traces and reports in headless Chromium (after make build)"
 	@echo "  coverage      lines that the tests run, by folder"
 	@echo "  thousand      1,000 random models against the specification (after make test)"
 
@@ -123,6 +124,10 @@ aarch64: setup
 	cmake -S tests/aarch64 -B build/aarch64 -G Ninja
 	cmake --build build/aarch64
 	$(CTEST) --test-dir build/aarch64 -j 2
+
+browser: build
+	$(call need,chromium)
+	python3 tests/browser/pages_test.py $(BUILD)/qkv
 
 # Ten minutes on the parsers of untrusted files.
 fuzz: setup

@@ -21,7 +21,7 @@ import sys
 SECTIONS = (("Start", ["README.md", "docs/guides/*.md"]),
             ("Reference", ["docs/commands.md", "docs/reference-settings.md", "docs/reference-commands.md", "docs/formats.md",
                            "docs/variations.md", "docs/library.md", "docs/faq.md"]),
-            ("Inside", ["docs/concepts.md", "docs/architecture.md", "docs/notation.md", "docs/adding-a-variation.md", "docs/reference_cases.md",
+            ("Inside", ["docs/inside.md", "docs/concepts.md", "docs/architecture.md", "docs/notation.md", "docs/adding-a-variation.md", "docs/reference_cases.md",
                         "docs/benchmarks.md", "docs/results.md"]),
             ("Examples", ["examples/README.md", "examples/*/README.md"]),
             ("Project", ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]))

@@ -31,7 +31,7 @@ ALLOWED = {
     "data": ["base", "tensor", "batch", "text"],
     "infer": ["base", "kernels", "autograd", "ops", "models", "text", "io", "data"],
     "bridge": ["base", "ops", "models", "io", "io/container"],
-    "trace": ["base", "autograd", "ops", "models", "text", "infer", "report"],
+    "trace": ["base", "autograd", "ops", "models", "text", "infer", "io/container", "report", "train/optim"],
     "convert": ["base", "tensor", "models", "text", "io", "io/container", "io/family"],
     "report": ["base", "text", "metrics", "io/container"],
     "train/optim": ["base", "kernels", "autograd", "nn", "models", "data"],
@@ -41,7 +41,7 @@ ALLOWED = {
                     "train/config", "train/corpora"],
     "train/run": ["base", "nn", "text", "io", "io/container", "data", "trace", "report",
                   "train/optim", "train/config", "train/corpora", "train/tasks"],
-    "api": ["base", "text", "chat", "io", "infer"],
+    "api": ["base", "text", "chat", "io", "infer", "trace"],
     "cli": ["base", "tensor", "ops", "models", "text", "metrics", "io", "data", "infer", "bridge", "trace", "convert", "report",
             "io/container", "train/config", "train/corpora", "train/tasks", "train/run", "api"],
 }

@@ -7,6 +7,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/version.h"
 #include "qkv/infer/predict.h"
+#include "qkv/trace/trace.h"
 
 struct qkv_model {
   qkv::TextModel text;
@@ -112,6 +113,42 @@ qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count,
     const qkv::NoGrad guard;
     const qkv::Tensor z = m.logits(m.hidden(input, {}));
     std::ranges::copy(z.values<float>(), logits);
+    return QKV_OK;
+  });
+}
+
+qkv_status qkv_trace(const qkv_model* model, const int32_t* source, size_t source_count, const int32_t* ids,
+                     size_t count, const char* names, qkv_on_value on_value, void* user, float* logits) {
+  return guarded([&] {
+    const qkv::Transformer& m = *model->text.model;
+    const qkv::ModelSpec& spec = m.spec();
+    const bool two = spec.architecture == qkv::Architecture::encoder_decoder;
+    qkv::check(!two || source_count > 0, "trace: an encoder-decoder needs a source");
+    qkv::check(two || source_count == 0, "trace: only an encoder-decoder reads a source");
+    qkv::check(names != nullptr && on_value != nullptr, "trace: names and a callback are needed");
+    const auto sequence = [](const int32_t* from, size_t n, int64_t longest, const char* what) {
+      qkv::check(from != nullptr && n > 0 && static_cast<int64_t>(n) <= longest,
+                 "trace: expected {} of between 1 and {} tokens, got {}", what, longest, n);
+      return std::vector<int32_t>(from, from + n);
+    };
+    qkv::ModelInput input;
+    if (two) {
+      input.source = sequence(source, source_count, spec.encoder_spec().longest(), "a source");
+      input.source_layout = qkv::Layout::of({static_cast<int32_t>(source_count)});
+    }
+    input.ids = sequence(ids, count, spec.longest(), "a sequence");
+    input.layout = qkv::Layout::of({static_cast<int32_t>(count)});
+    qkv::ValueStream stream(
+        names, [&](const std::string& name, int64_t /*sequence*/, int64_t head, qkv::Tensor& x) {
+          const qkv_value value = {sizeof(qkv_value), name.c_str(), head,
+                                   x.dim(0),          x.dim(1),     x.mutable_values<float>().data()};
+          qkv::check(on_value(user, &value) != 0, "trace: stopped at {}", name);
+        });
+    const qkv::NoGrad guard;
+    qkv::Context context;
+    context.probe = &stream;
+    const qkv::Tensor hidden = m.hidden(input, context);
+    if (logits != nullptr) std::ranges::copy(m.logits(hidden).values<float>(), logits);
     return QKV_OK;
   });
 }

@@ -95,6 +95,27 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
 /** Embeds a text by an encoder: writes floats [width], a vector of length 1. */
 qkv_status qkv_embed(const qkv_model* model, const char* text, size_t length, float* vector);
 
+/** A value inside a model while it runs. */
+typedef struct qkv_value {
+  size_t size;      /**< bytes of this struct */
+  const char* name; /**< as docs/notation.md lists them: "decoder.block.0.attention.queries" */
+  int64_t head;     /**< from 0, where the values are scores or probabilities; else -1 */
+  int64_t rows;     /**< tokens */
+  int64_t columns;  /**< numbers of a token; scores and probabilities have keys */
+  float* data;      /**< row by row, during the call only */
+} qkv_value;
+
+/** Receives a value as soon as it is computed. If the call writes into value->data, the model goes on with
+ * the new numbers. Return a value other than 0 to go on, 0 to stop: qkv_trace() then returns QKV_ERROR. */
+typedef int (*qkv_on_value)(void* user, const qkv_value* value);
+
+/** Runs one sequence as qkv_forward() does, and shows `on_value` the values whose names fit `names`: names
+ * with commas between them, in which * stands for any characters. Nothing is kept, so a whole data set takes
+ * the memory of its longest text. An encoder-decoder reads `source` first; for other models it is NULL and
+ * `source_count` 0. `logits` [count, vocab_size] may be NULL, and must be for a model with classes. */
+qkv_status qkv_trace(const qkv_model* model, const int32_t* source, size_t source_count, const int32_t* ids,
+                     size_t count, const char* names, qkv_on_value on_value, void* user, float* logits);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "qkv/api/text_model.h"
 #include "qkv/base/file.h"
@@ -17,6 +18,7 @@
 #include "qkv/cli/console.h"
 #include "qkv/cli/model_notes.h"
 #include "qkv/cli/trace_heads.h"
+#include "qkv/cli/trace_questions.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/text/unicode.h"
 #include "qkv/trace/example.h"
@@ -363,7 +365,8 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
       {"--times", "--add", !o.add.empty()},
       {"--write", "--ablate or --add", !o.ablate.empty() || !o.add.empty()},
       {"--seed", "--by resample or --roles", o.by == "resample"},
-      {"--limit", "--roles", false},
+      {"--limit", "--roles or --fit-lens", false},
+      {"--tuned", "--lens or --page", o.lens || page},
       {"--second", "a model that reads pairs of texts", pairs && o.ids.empty()},
       {"--target-ids", "--ids", !o.ids.empty()},
       {"--target", "--text", o.ids.empty()},
@@ -371,7 +374,7 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
       {"--layers", "the walk", walk},
       {"--heads", "the walk as text or picture", walk && !o.json && o.out.empty()},
       {"--heat", "the walk as text", walk && !o.json && o.out.empty() && o.picture.empty()},
-      {"--columns", "the walk as text", walk && !o.json && o.out.empty() && o.picture.empty()},
+      {"--columns", "the walk as text or picture", walk && !o.json && o.out.empty()},
       {"--precision", "the walk as text", walk && !o.json && o.out.empty() && o.picture.empty()},
       {"--tokens", "the walk as text, or a question", asks || (walk && !o.json && o.out.empty())}};
   for (const Need& need : needs)
@@ -383,33 +386,31 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
       throw UsageError(fmt::format("{}: expected a value, it is empty", option));
 }
 
-// --circuits, --roles and --relation, which read no --text.
-void run_heads(const TraceOptions& o) {
-  struct Need {
-    const char *option, *of;
-    bool there;
-  };
-  const bool roles = !o.roles.empty();
-  if (o.circuits && roles) throw UsageError("--circuits, --roles: one question at a time");
-  if (o.relation.empty() && o.given("--relation"))
-    throw UsageError("--relation: expected a relation, like obj");
-  if (!roles && !o.circuits)
-    throw UsageError(
-        "--relation: expected a treebank in CoNLL-U whose words it relates: --roles FILE.conllu");
-  const std::set<std::string> known = {"DIR",    "--circuits", "--roles", "--relation", "--limit",
-                                       "--seed", "--json",     "--best",  "--dtype",    "--picture"};
+// Questions about the model itself, or about the texts of a file.
+void run_without_text(const TraceOptions& o) {
+  const bool roles = o.given("--roles"), fits = o.given("--fit-lens");
+  if (o.circuits + roles + fits > 1)
+    throw UsageError("--circuits, --roles, --fit-lens: one question at a time");
+  for (const auto& [option, value] :
+       {std::pair("--roles", &o.roles), {"--relation", &o.relation}, {"--fit-lens", &o.fit_lens}})
+    if (o.given(option) && value->empty())
+      throw UsageError(fmt::format("{}: expected a value, it is empty", option));
+  if (o.given("--relation") && !roles)
+    throw UsageError("--relation: expected a treebank whose words it relates: --roles FILE.conllu");
+  const char* asked = roles ? "--roles" : fits ? "--fit-lens" : "--circuits";
+  std::set<std::string> known = {"DIR", asked, "--json", "--dtype"};
+  if (fits) known.insert({"--limit", "--out"});
+  if (roles) known.insert({"--relation", "--limit", "--seed", "--picture", "--best"});
+  if (o.circuits) known.insert({"--picture", "--best"});
   for (const std::string& option : o.all_given())
-    if (!known.contains(option))
-      throw UsageError(fmt::format("{}: has no effect with {}", option, roles ? "--roles" : "--circuits"));
-  for (const char* option : {"--limit", "--seed", "--relation"})
-    if (o.given(option) && !roles)
-      throw UsageError(fmt::format("{}: has no effect here, only with --roles", option));
+    if (!known.contains(option)) throw UsageError(fmt::format("{}: has no effect with {}", option, asked));
   TracedModel m;
   if (o.circuits) {
     m.alone = load_model(resolve_model_dir(o.dir), compute_type(o.dtype));
     return answer_circuits(o, m);
   }
   m.text = load(o.dir, compute_type(o.dtype));
+  if (fits) return answer_fit_lens(o, m);
   return o.relation.empty() ? answer_roles(o, m) : answer_relation(o, m);
 }
 
@@ -425,10 +426,10 @@ void run(TraceOptions o) {
   }
   if (o.dir.empty())
     throw UsageError("DIR: expected a model directory or a run before the options (or --example)");
-  if (o.given("--picture") && (o.picture.empty() || o.json || !o.out.empty() || !o.page.empty()))
+  if (o.given("--picture") && (o.picture.empty() || o.json || o.given("--out") || o.given("--page")))
     throw UsageError(o.picture.empty() ? "--picture: expected a file, it is empty"
                                        : "--picture: takes the place of --json, --out and --page");
-  if (o.of_heads()) return run_heads(o);
+  if (o.reads_no_text()) return run_without_text(o);
   const bool by_ids = !o.ids.empty();
   if (by_ids == o.given("--text"))
     throw UsageError(by_ids ? "--ids: takes the place of --text, give one of them"
@@ -461,7 +462,8 @@ void run(TraceOptions o) {
       throw UsageError(
           "--page: shows all of it, without --lens, --why, --saliency, --ablate, --add, --patch-from, --json "
           "and --out");
-    write_file_atomically(o.page, trace_page(m.model(), input, labels, o.dir, by_ids ? o.ids : o.text));
+    write_file_atomically(o.page,
+                          trace_page(m.model(), input, labels, o.dir, by_ids ? o.ids : o.text, o.tuned));
     fmt::print(stderr, "{}: open it in a browser\n", o.page);
     return;
   }
@@ -469,7 +471,10 @@ void run(TraceOptions o) {
   Trace trace(o.values.empty() ? std::vector<std::string>{"*"} : o.values);
   run_traced(m.model(), input, trace);
   check(!trace.values().empty(), "--values: no value has a name like '{}'", fmt::join(o.values, ", "));
-  if (!o.picture.empty()) return write_picture(o, panels_of(spec, trace, labels, o.walk));
+  if (!o.picture.empty()) {
+    if (!o.given("--columns")) o.walk.columns = 0;  // a picture has room for all
+    return write_picture(o, panels_of(spec, trace, labels, o.walk));
+  }
   if (!o.out.empty()) {
     std::vector<std::pair<std::string, Tensor>> tensors;
     for (const TracedValue& value : trace.values())
@@ -521,6 +526,10 @@ void add_trace_command(Command& app) {
       ->one_of({"f32", "bf16"});
   c->add_flag("--example", o->example, "Print a worked example with small numbers instead, step by step");
   c->add_flag("--lens", o->lens, "Show the likeliest token if the model ended with each layer (logit lens)");
+  c->add_option(
+      "--fit-lens", o->fit_lens,
+      "Text file: fit maps to --out, by which layers' answers come nearer to the model's (tuned lens)");
+  c->add_option("--tuned", o->tuned, "File of --fit-lens by whose maps --lens and --page read the layers");
   c->add_flag("--why", o->attributes,
               "Show what each part adds to the logit of the likeliest token, or of --of");
   c->add_flag("--saliency", o->saliency,
@@ -570,7 +579,10 @@ void add_trace_command(Command& app) {
                 "Text file: measure how much each head attends to previous, first, same and repeated tokens");
   c->add_option("--relation", o->relation,
                 "With a .conllu file as --roles: measure how well each head finds related words, like obj");
-  c->add_option("--limit", o->limit, "Most tokens of the file of --roles")->show_default()->range(1, 1 << 30);
+  c->add_option("--limit", o->limit,
+                "Most tokens of the file of --roles, or those to fit a lens on (default there: 100000)")
+      ->show_default()
+      ->range(1, 1 << 30);
   o->all_given = [c] {
     std::vector<std::string> out;
     for (const Option* x : c->given()) out.push_back(x->name());

@@ -30,7 +30,7 @@ struct TraceOptions {
   uint64_t seed = 0;
   // Heads, in place of a pass.
   bool circuits = false;
-  std::string roles, relation;
+  std::string roles, relation, fit_lens, tuned;
   int64_t limit = 10000;
   std::function<bool(const char*)> given;
   std::function<std::vector<std::string>()> all_given;
@@ -39,7 +39,9 @@ struct TraceOptions {
     return lens + attributes + saliency + !ablate.empty() + !add.empty() + !patch_from.empty();
   }
   bool asks() const { return questions() > 0; }
-  bool of_heads() const { return circuits || given("--roles") || given("--relation"); }
+  bool reads_no_text() const {
+    return circuits || given("--roles") || given("--relation") || given("--fit-lens");
+  }
 };
 
 // A model, with its tokenizer if the input is text.

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <optional>
 
 #include "qkv/base/json_value.h"
-#include "qkv/base/progress.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/trace_texts.h"
 #include "qkv/data/conll.h"
-#include "qkv/infer/encode.h"
 #include "qkv/trace/circuits.h"
 #include "qkv/trace/roles.h"
 
@@ -127,57 +125,6 @@ void answer_circuits(const TraceOptions& o, const TracedModel& m) {
 
 namespace {
 
-constexpr int64_t kLongest = 256;  // tokens of a pass, whose attention costs their square
-
-void expect_one_stack(const TracedModel& m, const char* option) {
-  const ModelSpec& spec = m.model().spec();
-  check(spec.architecture != Architecture::encoder_decoder,
-        "{}: of models of one stack: the decoder of an encoder-decoder needs sources", option);
-  check(!spec.features.any() && spec.order != Order::permuted, "{}: of models that read text in order",
-        option);
-}
-
-// The tokens of a text as the model reads them, cut off where the pass would be too long.
-text::Encoding tokens_of(const TracedModel& m, const std::string& text) {
-  const ModelSpec& spec = m.model().spec();
-  text::Encoding out = spec.architecture == Architecture::decoder && spec.output == Output::tokens
-                           ? m.text->tokenizer.encode(text)
-                           : encode_text({text, ""}, m.text->tokenizer, spec).encoding;
-  const auto most = static_cast<size_t>(std::min(kLongest, spec.longest()));
-  if (out.ids.size() > most) {
-    out.ids.resize(most);
-    out.offsets.resize(most);
-    out.type_ids.resize(most);
-  }
-  return out;
-}
-
-ModelInput input_of_tokens(const TracedModel& m, const text::Encoding& tokens) {
-  ModelInput input;
-  std::vector<int32_t> ids(tokens.ids.begin(), tokens.ids.end());
-  if (m.model().spec().segments > 0)
-    input.segments = std::vector<int32_t>(tokens.type_ids.begin(), tokens.type_ids.end());
-  input.layout = Layout::of({static_cast<int32_t>(ids.size())});
-  if (m.model().spec().order == Order::prefix)
-    input.visibility = prefix_ranks(input.layout, std::vector<int32_t>{static_cast<int32_t>(ids.size())});
-  input.ids = std::move(ids);
-  return input;
-}
-
-// Lines of a file, joined to texts of about so many bytes.
-std::vector<std::string> texts_of(const std::string& file) {
-  constexpr size_t kBytes = 1000;
-  std::vector<std::string> out = {""};
-  for_each_lines(file, 1024, [&](const std::vector<std::string>& lines, int64_t /*first*/) {
-    for (const std::string& line : lines) {
-      out.back() += line + "\n";
-      if (out.back().size() >= kBytes) out.emplace_back();
-    }
-  });
-  if (out.back().find_first_not_of(" \n\t\r") == std::string::npos) out.pop_back();
-  return out;
-}
-
 // Random tokens that come twice, in as many passes as make sums steady.
 void add_repeated_tokens(const TraceOptions& o, const TracedModel& m, RoleMeter& meter) {
   constexpr int64_t kPasses = 16, kTokens = 50;
@@ -200,18 +147,8 @@ void add_repeated_tokens(const TraceOptions& o, const TracedModel& m, RoleMeter&
 void answer_roles(const TraceOptions& o, const TracedModel& m) {
   expect_one_stack(m, "--roles");
   RoleMeter in_text(m.model()), repeated(m.model());
-  int64_t tokens = 0;
-  std::optional<Progress> progress(std::in_place);
-  for (const std::string& text : texts_of(o.roles)) {
-    if (tokens >= o.limit) break;
-    const text::Encoding encoded = tokens_of(m, text);
-    if (encoded.ids.size() < 2) continue;
-    in_text.add(input_of_tokens(m, encoded));
-    tokens += std::ssize(encoded.ids);
-    if (progress->terminal()) progress->update(fmt::format("{} of {} tokens", tokens, o.limit));
-  }
-  progress.reset();
-  check(tokens > 0, "{}: expected a text of two tokens or more", input_name(o.roles));
+  const int64_t tokens = for_each_pass(m, o.roles, o.limit, false,
+                                       [&](const ModelInput& input, int64_t) { in_text.add(input); });
   add_repeated_tokens(o, m, repeated);
   std::vector<HeadRole> roles = in_text.roles();
   const std::vector<HeadRole> again = repeated.roles();
@@ -313,7 +250,6 @@ void answer_relation(const TraceOptions& o, const TracedModel& m) {
   const auto heads = read_conll(o.roles, kWord, kHead), kinds = read_conll(o.roles, kWord, kKind);
   RelationMeter ahead(m.model()), back(m.model());
   int64_t tokens = 0;
-  std::optional<Progress> progress(std::in_place);
   for (size_t s = 0; s < kinds.size() && tokens < o.limit; ++s) {
     RelatedWords text;
     text.pairs = related(heads[s], kinds[s], o.relation, o.roles);
@@ -326,9 +262,7 @@ void answer_relation(const TraceOptions& o, const TracedModel& m) {
     ahead.add(text);
     for (auto& [from, to] : text.pairs) std::swap(from, to);
     back.add(text);
-    if (progress->terminal()) progress->update(fmt::format("{} of {} tokens", tokens, o.limit));
   }
-  progress.reset();
   check(ahead.pairs() > 0, "{}: no word is another's '{}' (column {} of CoNLL-U)", o.roles, o.relation,
         kKind);
   OrderedJson json = {{"model", o.dir}, {"relation", o.relation}, {"pairs", ahead.pairs()}};

@@ -90,57 +90,20 @@ std::string bars_text(const std::vector<std::string>& labels, const std::vector<
   return out;
 }
 
-void answer_lens(const TraceOptions& o, const TracedModel& m, const ModelInput& input,
-                 const WalkLabels& labels) {
-  const std::vector<Tensor> lens = logit_lens(m.model(), input);
-  const std::string stack = last_stack_of(m.model().spec());
-  std::vector<int64_t> rows = o.walk.tokens;
-  if (rows.empty()) {
-    rows.resize(static_cast<size_t>(input.ids.count()));
-    std::iota(rows.begin(), rows.end(), 0);
-  }
-  OrderedJson json = OrderedJson::array();
-  std::vector<std::vector<std::string>> table = {{"layer"}};
-  Panel panel{"logit lens"};
-  panel.full = 1;
-  for (const int64_t row : rows)
-    table[0].push_back(fmt::format("{} {}", row, labels.tokens[static_cast<size_t>(row)]));
-  for (size_t l = 0; l < lens.size(); ++l) {
-    const std::string name = l == 0 ? stack + ".embedding" : fmt::format("{}.block.{}", stack, l - 1);
-    table.push_back({l == 0 ? "embedding" : fmt::format("block {}", l - 1)});
-    panel.rows.push_back(table.back()[0]);
-    panel.values.emplace_back();
-    panel.texts.emplace_back();
-    OrderedJson of_layer = {{"layer", name}, {"tokens", OrderedJson::array()}};
-    for (const int64_t row : rows) {
-      const std::vector<double> p = probabilities_of(lens[l], row);
-      const int64_t best = highest(lens[l].row<float>(row));
-      table.back().push_back(fmt::format("{} {:.2f}", m.piece(best), p[static_cast<size_t>(best)]));
-      panel.values.back().push_back(p[static_cast<size_t>(best)]);
-      panel.texts.back().push_back(m.piece(best));
-      of_layer["tokens"].push_back({{"position", row},
-                                    {"id", best},
-                                    {"piece", m.piece(best)},
-                                    {"probability", p[static_cast<size_t>(best)]}});
-    }
-    json.push_back(std::move(of_layer));
-  }
-  if (!o.picture.empty()) {
-    for (const int64_t row : rows) panel.columns.push_back(labels.tokens[static_cast<size_t>(row)]);
-    return write_picture(o, {panel});
-  }
-  if (o.json) return print(OrderedJson{{"lens", json}}.dump() + "\n");
-  print("The likeliest token " + std::string(m.model().spec().causal() ? "behind" : "in the place of") +
-        " each token, if the model ended with this layer (logit lens):\n" + table_text(table));
-}
-
 namespace {
 
-// A column of numbers as rows of one.
-std::vector<std::vector<double>> columns_of_one(const std::vector<double>& values) {
-  std::vector<std::vector<double>> out;
-  for (const double v : values) out.push_back({v});
-  return out;
+// Numbers as the rows of a panel, each written in its cell; or as its only row.
+Panel panel_of(const std::string& title, const std::vector<double>& values, bool in_one_row) {
+  Panel p{title};
+  for (const double v : values) {
+    if (p.values.empty() || !in_one_row) {
+      p.values.emplace_back();
+      p.texts.emplace_back();
+    }
+    p.values.back().push_back(v);
+    p.texts.back().push_back(fmt::format("{:.2f}", v));
+  }
+  return p;
 }
 
 }  // namespace
@@ -161,9 +124,11 @@ void answer_attribution(const TraceOptions& o, const TracedModel& m, const Model
     values.push_back(c.value);
   }
   const double answer = answer_in(logits, question);
-  if (!o.picture.empty())
-    return write_picture(
-        o, {{"logit of " + asked_text(m, labels, question), names, {""}, columns_of_one(values)}});
+  if (!o.picture.empty()) {
+    Panel panel = panel_of("logit of " + asked_text(m, labels, question), values, false);
+    panel.rows = names;
+    return write_picture(o, {panel});
+  }
   if (o.json) {
     OrderedJson json = asked_json(m, question);
     json["logit"] = answer;
@@ -226,10 +191,9 @@ void answer_saliency(const TraceOptions& o, const TracedModel& m, const ModelInp
       tokens.push_back(fmt::format("{:>3} {}", t, piece));
       list.push_back({{"piece", piece}, {"value", s.tokens[t]}});
     }
-    panels.push_back({of_source ? "source" : "logit of " + asked_text(m, labels, question),
-                      {},
-                      of_source ? labels.source : labels.tokens,
-                      {s.tokens}});
+    panels.push_back(
+        panel_of(of_source ? "source" : "logit of " + asked_text(m, labels, question), s.tokens, true));
+    panels.back().columns = of_source ? labels.source : labels.tokens;
     if (stacks.size() > 1) out += of_source ? "source\n" : "target\n";
     out += bars_text(tokens, s.tokens);
     json["logit"] = s.answer;

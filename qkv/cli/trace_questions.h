@@ -29,9 +29,13 @@ OrderedJson asked_json(const TracedModel& m, const Question& question);
 // A line for each label with a number and a bar of its size, and their sum.
 std::string bars_text(const std::vector<std::string>& labels, const std::vector<double>& values);
 
-// The answers to --lens, --why and --saliency.
+// The answer to --lens, by --tuned if that is given, and to --fit-lens (trace_lens.cc).
 void answer_lens(const TraceOptions& o, const TracedModel& m, const ModelInput& input,
                  const WalkLabels& labels);
+void answer_fit_lens(const TraceOptions& o, const TracedModel& m);
+// The logits of each layer by that lens.
+std::vector<Tensor> lens_logits(const TraceOptions& o, const TracedModel& m, const ModelInput& input);
+// The answers to --why and --saliency.
 void answer_attribution(const TraceOptions& o, const TracedModel& m, const ModelInput& input,
                         const WalkLabels& labels);
 void answer_saliency(const TraceOptions& o, const TracedModel& m, const ModelInput& input,

@@ -14,6 +14,7 @@
 #include "qkv/trace/lens.h"
 #include "qkv/trace/page_assets.h"
 #include "qkv/trace/step.h"
+#include "qkv/trace/tuned_lens.h"
 
 namespace qkv {
 namespace {
@@ -117,10 +118,16 @@ void add_neurons(const ModelSpec& spec, const Trace& trace, OrderedJson& data) {
 }
 
 // By layer and token, the likeliest pieces.
-OrderedJson lens_of(const Transformer& model, const ModelInput& input, const WalkLabels& labels) {
+OrderedJson lens_of(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
+                    const std::string& tuned = "") {
   OrderedJson out = OrderedJson::array();
   if (!has_lens(model.spec())) return out;
-  for (const Tensor& logits : logit_lens(model, input)) {
+  const auto by_file = [&] {
+    TunedLens lens(model.spec());
+    lens.load(tuned);
+    return lens.logits(model, input);
+  };
+  for (const Tensor& logits : tuned.empty() ? logit_lens(model, input) : by_file()) {
     OrderedJson layer = OrderedJson::array();
     for (int64_t t = 0; t < logits.rows(); ++t) layer.push_back(likeliest(logits, t, labels, 3));
     out.push_back(std::move(layer));
@@ -160,7 +167,7 @@ OrderedJson attention_and_lens(const Transformer& model, const ModelInput& input
 }
 
 std::string trace_page(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
-                       const std::string& title, const std::string& text) {
+                       const std::string& title, const std::string& text, const std::string& tuned) {
   const ModelSpec& spec = model.spec();
   Trace trace({"*.embedding", "*attention.probabilities", "*.feed_forward.hidden", "logits"});
   run_traced(model, input, trace);
@@ -174,7 +181,7 @@ std::string trace_page(const Transformer& model, const ModelInput& input, const 
     for (int64_t t = 0; t < logits->rows.rows(); ++t)
       data["next"].push_back(likeliest(logits->rows, t, labels, 5));
   add_neurons(spec, trace, data);
-  data["lens"] = lens_of(model, input, labels);
+  data["lens"] = lens_of(model, input, labels, tuned);
   add_contributions(model, input, labels, data);
   std::string json = data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   for (size_t at = 0; (at = json.find('<', at)) != std::string::npos;) json.replace(at, 1, "\\u003c");
@@ -204,7 +211,7 @@ std::string trace_page(const Transformer& model, const ModelInput& input, const 
   }
   if (!data["lens"].empty())
     out += section(
-        "Logit lens",
+        tuned.empty() ? "Logit lens" : "Tuned lens",
         spec.causal()
             ? "The likeliest next token if the model ended with this layer. Darker is surer."
             : "The likeliest token in each place if the model ended with this layer. Darker is surer.",

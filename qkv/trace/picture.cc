@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "qkv/base/error.h"
 #include "qkv/report/html.h"
@@ -13,6 +14,8 @@ namespace qkv {
 namespace {
 
 constexpr int kWidth = 960, kGap = 24, kLetter = 7, kLine = 16;  // pixels
+
+constexpr int kSmall = 10, kLevels = 20;  // pixels of a cell; shades of small ones
 
 constexpr const char* kStyle =
     "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#1b1f24}"
@@ -73,6 +76,9 @@ void draw(const Panel& p, const Place& at, int x, int y, std::string& out) {
                   : fmt::format("<text class=\"cell\" x=\"{}\" y=\"{}\">{}</text>\n", middle, at.top - 5,
                                 escape_html(p.columns[c]));
   }
+  // Small cells, of which there are many, share a path for each shade.
+  const bool small = p.texts.empty() && at.cell_width < kSmall;
+  std::map<std::pair<bool, int>, std::string> shades;
   for (int r = 0; r < rows; ++r) {
     const int top = at.top + r * at.cell_height, base = top + at.cell_height / 2 + 4;
     if (!p.rows.empty())
@@ -82,17 +88,26 @@ void draw(const Panel& p, const Place& at, int x, int y, std::string& out) {
       const double v = p.values[static_cast<size_t>(r)][static_cast<size_t>(c)];
       const double share = std::isfinite(v) && most > 0 ? std::min(1.0, std::abs(v) / most) : 0;
       const int left = at.left + c * at.cell_width;
-      if (share >= 0.005)
+      if (small) {
+        const auto level = static_cast<int>(std::lround(share * kLevels));
+        if (level > 0)
+          shades[{v < 0, level}] +=
+              fmt::format("M{} {}h{}v{}h-{}z", left, top, at.cell_width, at.cell_height, at.cell_width);
+      } else if (share >= 0.005) {
         out += fmt::format(
             "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" opacity=\"{:.2f}\"><title>{:.3g}"
             "</title></rect>\n",
             v < 0 ? "minus" : "plus", left, top, at.cell_width, at.cell_height,
             p.texts.empty() ? share : 0.6 * share, v);
+      }
       if (!p.texts.empty())
         out += fmt::format("<text class=\"cell\" x=\"{}\" y=\"{}\">{}</text>\n", left + at.cell_width / 2,
                            base, escape_html(p.texts[static_cast<size_t>(r)][static_cast<size_t>(c)]));
     }
   }
+  for (const auto& [shade, cells] : shades)
+    out += fmt::format("<path class=\"{}\" opacity=\"{:.2f}\" d=\"{}\"/>\n", shade.first ? "minus" : "plus",
+                       static_cast<double>(shade.second) / kLevels, cells);
   out += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></g>\n", at.left,
                      at.top, columns * at.cell_width, rows * at.cell_height);
 }
@@ -137,6 +152,8 @@ std::vector<Panel> panels_of(const ModelSpec& spec, const Trace& trace, const Wa
       } else {
         p.columns = names.columns;
         p.values = numbers_of(x, rows);
+        if (names.columns.empty() && options.columns > 0)
+          for (auto& row : p.values) row.resize(std::min(row.size(), static_cast<size_t>(options.columns)));
       }
       if (!p.values.empty() && !p.values[0].empty()) out.push_back(std::move(p));
     };

@@ -76,6 +76,30 @@ const TracedValue& Trace::at(std::string_view name) const {
   return *found;
 }
 
+ValueStream::ValueStream(std::string_view patterns, Function f) : f_(std::move(f)) {
+  while (!patterns.empty()) {
+    const size_t comma = std::min(patterns.find(','), patterns.size());
+    patterns_.emplace_back(patterns.substr(0, comma));
+    patterns.remove_prefix(std::min(comma + 1, patterns.size()));
+  }
+}
+
+bool ValueStream::wants(std::string_view name) const {
+  return std::ranges::any_of(patterns_, [&](const std::string& p) { return fits_pattern(name, p); });
+}
+
+void ValueStream::visit(std::string_view name, Tensor& value) {
+  Tensor copy = f32_copy(value);
+  f_(std::string(name), 0, -1, copy);
+  value = convert(copy, value.dtype());
+}
+
+void ValueStream::visit_head(std::string_view name, int64_t sequence, int64_t head, Tensor& value) {
+  Tensor copy = f32_copy(value);
+  f_(std::string(name), sequence, head, copy);
+  value = copy;
+}
+
 namespace {
 
 // The softmax of each row.

@@ -1,6 +1,7 @@
 // Records the named values of a forward pass. docs/notation.md relates the names to the paper's symbols.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,24 @@ class Trace : public Probe {
  private:
   std::vector<std::string> patterns_;
   std::vector<TracedValue> values_;
+};
+
+// A probe that hands the values of some patterns ("*.queries,logits") to a function and keeps none: for more
+// texts than fit in memory. The function gets a copy, f32 [N, D] with head -1, or [queries, keys] of a head,
+// and the model goes on with what it leaves there.
+class ValueStream : public Probe {
+ public:
+  using Function =
+      std::function<void(const std::string& name, int64_t sequence, int64_t head, Tensor& value)>;
+
+  ValueStream(std::string_view patterns, Function f);
+  bool wants(std::string_view name) const override;
+  void visit(std::string_view name, Tensor& value) override;
+  void visit_head(std::string_view name, int64_t sequence, int64_t head, Tensor& value) override;
+
+ private:
+  std::vector<std::string> patterns_;
+  Function f_;
 };
 
 // Runs a model on an input, without gradients, and records what it computes, up to its head:

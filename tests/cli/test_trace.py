@@ -5,7 +5,7 @@ usage: test_trace.py QKV [unittest arguments]
 """
 # Covers: qkv/cli/trace_command.cc, qkv/cli/trace_questions.cc, qkv/trace/step.cc, qkv/trace/walk.cc
 # Covers: qkv/trace/example.cc, qkv/trace/page.cc, qkv/cli/trace_changes.cc, qkv/cli/trace_heads.cc
-# Covers: qkv/trace/picture.cc, qkv/train/run/run_trace.cc, qkv/report/trace_section.cc
+# Covers: qkv/cli/trace_lens.cc, qkv/cli/trace_texts.cc, qkv/trace/picture.cc, qkv/train/run/run_trace.cc, qkv/report/trace_section.cc
 import base64
 import json
 import math
@@ -86,6 +86,26 @@ class Trace(FinishedRun):
         self.assertAlmostEqual(sum(c["value"] for c in other["contributions"]), other["logit"], 3)
         self.assertIn("sum", self.ok("trace", self.run_dir, "--text", self.TEXT, "--why").out)
         self.assertIn("block 0", self.ok("trace", self.run_dir, "--text", self.TEXT, "--lens").out)
+
+    def test_tuned_lens(self):
+        self.write("text.txt", make_text(300))
+        fitted = json.loads(self.ok("trace", self.run_dir, "--fit-lens", "text.txt", "--out", "lens.safetensors", "--limit", "20000", "--json").out)
+        self.assertGreaterEqual(fitted["tokens"], 20000)
+        self.assertLess(fitted["divergence"], fitted["divergence_before"])
+        plain, tuned = self.json_of("--lens")["lens"], self.json_of("--lens", "--tuned", "lens.safetensors")["lens"]
+        self.assertNotEqual(plain[0], tuned[0])
+        for a, b in zip(plain[-1]["tokens"], tuned[-1]["tokens"]):  # the last layer is the model
+            self.assertEqual(a["id"], b["id"])
+            self.assertAlmostEqual(a["probability"], b["probability"], 5)
+        self.assertIn("tuned lens", self.ok("trace", self.run_dir, "--text", self.TEXT, "--lens", "--tuned", "lens.safetensors").out)
+        self.ok("trace", self.run_dir, "--text", self.TEXT, "--page", "t.html", "--tuned", "lens.safetensors")
+        page = read_text(self.path("t.html"))
+        self.assertIn("Tuned lens", page)
+        data = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+        self.assertEqual([best[0][0] for best in data["lens"][0]], [t["piece"] for t in tuned[0]["tokens"]])
+        self.refused("trace", self.run_dir, "--fit-lens", "text.txt", says=["--out"])
+        self.refused("trace", self.run_dir, "--text", self.TEXT, "--tuned", "lens.safetensors", says=["--tuned", "--lens"])
+        self.refused("trace", self.run_dir, "--text", self.TEXT, "--lens", "--tuned", "text.txt", says=["text.txt"])
 
     def test_ablation(self):
         probabilities = next(v["values"] for v in self.json_of()["values"] if v["name"] == "probabilities")[-1]

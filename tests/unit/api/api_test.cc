@@ -14,6 +14,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/base/version.h"
 #include "qkv/text/unicode.h"
+#include "qkv/trace/intervention.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/text/tokenizer_testing.h"
@@ -110,6 +111,62 @@ TEST_F(ApiTest, CDoesWhatCppDoes) {
   qkv_free(model);
 }
 
+// Collects values, and doubles those whose name ends with ".branch".
+struct Seen {
+  std::map<std::string, std::vector<float>> values;
+  int calls = 0, most = 1 << 30;
+};
+int see(void* user, const qkv_value* value) {
+  auto& seen = *static_cast<Seen*>(user);
+  EXPECT_EQ(value->size, sizeof(qkv_value));
+  const auto count = static_cast<size_t>(value->rows * value->columns);
+  auto& all = seen.values[value->name];
+  all.insert(all.end(), value->data, value->data + count);
+  if (std::string_view(value->name).ends_with(".branch"))
+    for (size_t i = 0; i < count; ++i) value->data[i] *= 2;
+  return ++seen.calls < seen.most;
+}
+
+TEST_F(ApiTest, ValuesComeOutAndGoIn) {
+  qkv_model* model = nullptr;
+  ASSERT_EQ(qkv_load(dir_.path().c_str(), nullptr, &model), QKV_OK) << qkv_last_error();
+  const TextModel m = load(dir_.path());
+  const int32_t ids[] = {5, 6, 7, 5};
+  ModelInput input;
+  input.ids = std::vector<int32_t>(ids, ids + 4);
+  input.layout = Layout::of({4});
+  Trace trace;
+  run_traced(*m.model, input, trace);
+  std::vector<float> plain(4 * static_cast<size_t>(qkv_vocab_size(model))), logits = plain;
+  ASSERT_EQ(qkv_forward(model, ids, 4, plain.data()), QKV_OK);
+  Seen seen;
+  ASSERT_EQ(qkv_trace(model, nullptr, 0, ids, 4, "*.queries,*.scores", see, &seen, logits.data()), QKV_OK)
+      << qkv_last_error();
+  const auto& queries = seen.values.at("decoder.block.0.attention.queries");
+  const Tensor& want = trace.at("decoder.block.0.attention.queries").rows;
+  EXPECT_TRUE(
+      std::equal(queries.begin(), queries.end(), want.values<float>().begin(), want.values<float>().end()));
+  const Tensor scores = trace.at("decoder.block.0.attention.scores").of_heads();
+  const auto& seen_scores = seen.values.at("decoder.block.0.attention.scores");
+  EXPECT_TRUE(std::equal(seen_scores.begin(), seen_scores.end(), scores.values<float>().begin(),
+                         scores.values<float>().end()));
+  for (size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(logits[i], plain[i], 1e-4);
+  // Written numbers go on.
+  ASSERT_EQ(qkv_trace(model, nullptr, 0, ids, 4, "*.0.attention.branch", see, &seen, logits.data()), QKV_OK);
+  const std::string name = "decoder.block.0.attention.branch";
+  Tensor twice = trace.at(name).rows.clone();
+  for (float& x : twice.mutable_values<float>()) x *= 2;
+  const Tensor changed = logits_with(*m.model, input, {{name, Change::Kind::set, {}, 0, 0, twice}});
+  for (size_t i = 0; i < logits.size(); ++i) ASSERT_NEAR(logits[i], changed.values<float>()[i], 1e-5);
+  seen.most = 0;
+  EXPECT_EQ(qkv_trace(model, nullptr, 0, ids, 4, "*", see, &seen, nullptr), QKV_ERROR);
+  EXPECT_NE(std::string(qkv_last_error()).find("stopped at decoder."), std::string::npos) << qkv_last_error();
+  EXPECT_EQ(qkv_trace(model, ids, 4, ids, 4, "*", see, &seen, nullptr), QKV_ERROR);
+  EXPECT_EQ(qkv_trace(model, nullptr, 0, ids, 0, "*", see, &seen, nullptr), QKV_ERROR);
+  EXPECT_EQ(qkv_trace(model, nullptr, 0, ids, 4, nullptr, see, &seen, nullptr), QKV_ERROR);
+  qkv_free(model);
+}
+
 TEST_F(ApiTest, WhatGoesWrongIsSaid) {
   qkv_model* model = reinterpret_cast<qkv_model*>(&dir_);
   EXPECT_EQ(qkv_load("/nowhere", nullptr, &model), QKV_ERROR);
@@ -188,6 +245,14 @@ TEST(Api, AnEncoderDecoderWritesForATextWhatItTranslates) {
     generation.settings = wrong;
     EXPECT_EQ(qkv_generate(model, "the cat", 7, &generation, append, &got), QKV_ERROR) << wrong;
   }
+  // Both stacks' values.
+  const int32_t source[] = {3, 4, 5}, target[] = {1, 2};
+  Seen seen;
+  ASSERT_EQ(qkv_trace(model, source, 3, target, 2, "*.embedding", see, &seen, nullptr), QKV_OK)
+      << qkv_last_error();
+  EXPECT_EQ(seen.values.at("encoder.embedding").size(), 3U * 16);
+  EXPECT_EQ(seen.values.at("decoder.embedding").size(), 2U * 16);
+  EXPECT_EQ(qkv_trace(model, nullptr, 0, target, 2, "*", see, &seen, nullptr), QKV_ERROR);
   generation.settings = nullptr;
   const std::string longer(200, 'x');
   EXPECT_EQ(qkv_generate(model, longer.data(), longer.size(), &generation, append, &got), QKV_ERROR);
