@@ -57,7 +57,7 @@ Matrix<T> varied_unembed(Matrix<T> X, const Matrix<T>& W_e, const VariedUnembedd
                          const VariedHyperparameters& h) {
   if (h.head) {  // Algorithm 9, lines 10 and 11
     X = activate(h.head_activation, Activation::GELU, affine(U.W_f, X, U.b_f));
-    X = varied_normalize(X, U.norm, h);
+    X = named("head", varied_normalize(X, U.norm, h));
   } else if (h.d_embedding > 0) {
     X = Matrix<T>(U.W_out * X);
   }

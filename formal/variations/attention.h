@@ -119,10 +119,11 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
   const bool shared_query_key = h.shares(place.l);
   // Queries, keys and values are made of X and Z, or of latents of them.
   Matrix<T> X_q = X, Z_kv = Z, K_shared;
-  if (h.d_query_latent > 0) X_q = normed_latent(affine(W.W_cq, X, W.b_cq), W.gamma_cq);
+  if (h.d_query_latent > 0)
+    X_q = named("query_latents", normed_latent(affine(W.W_cq, X, W.b_cq), W.gamma_cq));
   if (h.d_latent > 0) {
     const Matrix<T> C = affine(W.W_c, Z, W.b_c);
-    Z_kv = normed_latent<T>(C.topRows(h.d_latent), W.gamma_c);
+    Z_kv = named("latents", normed_latent<T>(C.topRows(h.d_latent), W.gamma_c));
     K_shared = C.bottomRows(h.d_rot);
   }
   const auto clipped = [&](const Matrix<T>& M) {

@@ -60,7 +60,7 @@ Matrix<T> expert_weights(const Matrix<T>& X, const Matrix<T>& W_r, const Vector<
                            ? T(h.expert_scale * entry(G, e, t) / (h.renormalized ? sum : T(1)))
                            : T(0);
   }
-  return G;
+  return named("weights", G);
 }
 
 // The perceptron of layer l, from 0, or the sum over all its experts.

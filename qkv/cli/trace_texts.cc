@@ -49,33 +49,42 @@ ModelInput input_of_tokens(const TracedModel& m, const text::Encoding& tokens) {
   return input;
 }
 
-std::vector<std::string> texts_of(const std::string& file) {
+namespace {
+
+// Calls f with the lines of a file, joined to texts of about so many bytes as a pass has room for.
+void for_each_text(const std::string& file, const std::function<void(const std::string& text)>& f) {
   constexpr size_t kBytes = 1000;
-  std::vector<std::string> out = {""};
+  std::string text;
   for_each_lines(file, 1024, [&](const std::vector<std::string>& lines, int64_t /*first*/) {
     for (const std::string& line : lines) {
-      out.back() += line + "\n";
-      if (out.back().size() >= kBytes) out.emplace_back();
+      text += line + "\n";
+      if (text.size() < kBytes) continue;
+      f(text);
+      text.clear();
     }
   });
-  if (out.back().find_first_not_of(" \n\t\r") == std::string::npos) out.pop_back();
-  return out;
+  if (!text.empty()) f(text);
 }
+
+}  // namespace
 
 int64_t for_each_pass(const TracedModel& m, const std::string& file, int64_t limit, bool again,
                       const std::function<void(const ModelInput& input, int64_t tokens_before)>& f) {
-  std::vector<ModelInput> passes;
-  for (const std::string& text : texts_of(file))
-    if (const text::Encoding tokens = tokens_of(m, text); tokens.ids.size() >= 2)
-      passes.push_back(input_of_tokens(m, tokens));
-  check(!passes.empty(), "{}: expected a text of two tokens or more", input_name(file));
+  if (again && (file.empty() || file == "-"))
+    throw UsageError("expected a file that can be read several times, not standard input");
   Progress progress;
   int64_t done = 0;
-  for (size_t i = 0; done < limit && (again || i < passes.size()); ++i) {
-    const ModelInput& input = passes[i % passes.size()];
-    f(input, done);
-    done += input.ids.count();
-    if (progress.terminal()) progress.update(fmt::format("{} of {} tokens", done, limit));
+  for (bool more = true; more && done < limit; more = again) {
+    const int64_t before = done;
+    for_each_text(file, [&](const std::string& text) {
+      if (done >= limit) return;
+      const text::Encoding tokens = tokens_of(m, text);
+      if (tokens.ids.size() < 2) return;
+      f(input_of_tokens(m, tokens), done);
+      done += std::ssize(tokens.ids);
+      if (progress.terminal()) progress.update(fmt::format("{} of {} tokens", done, limit));
+    });
+    check(done > before, "{}: expected a text of two tokens or more", input_name(file));
   }
   return done;
 }

@@ -11,14 +11,12 @@ namespace qkv {
 // Throws Error naming the option for a model that does not read one text in order.
 void expect_one_stack(const TracedModel& m, const char* option);
 
-// Lines of a file, joined to texts of about so many bytes as a pass has room for.
-std::vector<std::string> texts_of(const std::string& file);
 // The tokens of a text as the model reads them, cut off where the pass would be too long.
 text::Encoding tokens_of(const TracedModel& m, const std::string& text);
 ModelInput input_of_tokens(const TracedModel& m, const text::Encoding& tokens);
 
-// Calls f with passes of a file's texts until they have `limit` tokens, over and over if `again`, and shows
-// the progress. Returns the number of tokens. Throws Error if no text has two.
+// Calls f with passes of a file's texts, read as they are needed, until they have `limit` tokens, over and
+// over if `again`, and shows the progress. Returns the number of tokens. Throws Error if no text has two.
 int64_t for_each_pass(const TracedModel& m, const std::string& file, int64_t limit, bool again,
                       const std::function<void(const ModelInput& input, int64_t tokens_before)>& f);
 

@@ -74,6 +74,20 @@ Tensor Experts::shared(const Tensor& x, const Context& context) const {
   return weighted_rows(y, {std::move(rows), 1}, gate.weights);
 }
 
+namespace {
+
+// The weights of a choice, 0 for experts that are not chosen: [N, experts].
+Tensor by_expert(const Choice& choice, int64_t experts) {
+  Tensor out = Tensor::zeros({choice.weights.rows(), experts}, DType::f32);
+  const auto chosen = choice.experts.values();
+  for (int64_t r = 0; r < out.rows(); ++r)
+    for (int64_t k = 0; k < choice.weights.width(); ++k)
+      out.mutable_row<float>(r)[chosen[r * choice.weights.width() + k]] = choice.weights.row<float>(r)[k];
+  return out;
+}
+
+}  // namespace
+
 // No gradient reaches the bias: where it would stand the loads of the step are counted.
 void Experts::note_loads(const ExpertRows& rows) const {
   Leaf& leaf = *choice_bias_->leaf;
@@ -106,6 +120,10 @@ Tensor Experts::forward(const Tensor& x, const Context& context) const {
       choose_experts(logits, {spec_.chosen, spec_.score, spec_.renormalized, spec_.scale, spec_.groups,
                               spec_.chosen_groups, choice_bias_ ? choice_bias_->value.detach() : Tensor(),
                               context.training ? spec_.balance * context.balance_scale : 0});
+  if (!recording() && context.probed(name_, ".weights")) {
+    Tensor weights = by_expert(choice, spec_.count);
+    context.visit(name_, ".weights", weights);
+  }
   if (spec_.capacity > 0) expect_capacity(choice.experts, context);
   const ExpertRows rows = rows_by_expert(choice.experts, spec_.count);
   if (context.observed && recording() && choice_bias_ && choice_bias_->leaf) note_loads(rows);

@@ -34,23 +34,33 @@ LatentAttention::LatentAttention(Parameters& parameters, const std::string& name
 
 Tensor LatentAttention::queries(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
-  const Tensor q = q_.forward(q_latent_ ? q_norm_->forward(q_latent_->forward(x, context)) : x, context);
-  return rotary(q, a.heads, a.d_qk, a.rotary.layout, context.rotation);
+  Tensor latents = x;
+  if (q_latent_) {
+    latents = q_norm_->forward(q_latent_->forward(x, context));
+    context.visit(attention_.name(), ".query_latents", latents);
+  }
+  Tensor q = rotary(q_.forward(latents, context), a.heads, a.d_qk, a.rotary.layout, context.rotation);
+  context.visit(attention_.name(), ".queries", q);
+  return q;
 }
 
 Tensor LatentAttention::forward(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
   const int64_t shared = a.rotary.width, own = a.d_qk - shared;
   const Tensor q = queries(x, context), both = kv_latent_.forward(x, context);
-  const Tensor c = kv_norm_.forward(columns_of(both, 0, latents_.kv));
+  Tensor c = kv_norm_.forward(columns_of(both, 0, latents_.kv));
+  context.visit(attention_.name(), ".latents", c);
   const Tensor k_shared =
       rotary(columns_of(both, latents_.kv, both.width()), 1, shared, a.rotary.layout, context.rotation);
   KeyValueState* memory = state(context);
   if (memory == nullptr) {
-    const Tensor kv = linear(c, kv_->value, {}), k = join_heads(k_shared, kv, a.heads, own);
-    return attention_.forward({q, 0, a.heads, a.d_qk}, {k, 0, a.heads, a.d_qk},
-                              {kv, a.heads * own, a.heads, a.d_vo},
-                              KeyLayout::contiguous(context.layout.offsets), context);
+    const Tensor kv = linear(c, kv_->value, {});
+    Heads k{join_heads(k_shared, kv, a.heads, own), 0, a.heads, a.d_qk},
+        v{kv, a.heads * own, a.heads, a.d_vo};
+    attention_.visit(".keys", k, context);
+    attention_.visit(".values", v, context);
+    return attention_.forward({q, 0, a.heads, a.d_qk}, k, v, KeyLayout::contiguous(context.layout.offsets),
+                              context);
   }
   memory->append({join_columns(c, k_shared), 0, 1, latents_.kv + shared},
                  {Tensor::empty({c.rows(), 0}, c.dtype()), 0, 1, 0}, context.layout.offsets);

@@ -107,6 +107,10 @@ std::string scores_text(const Where& at, const std::string& mask) {
 
 Step step_of_attention(const Where& at, const std::string& of) {
   const AttentionSpec& a = at.block.attention;
+  if (of == "query_latents")
+    return {"latents of queries", "RMSnorm(" + affine("W_cq", at.input, "b_cq", a.bias) + ")"};
+  if (of == "latents")
+    return {"latents of keys and values", "RMSnorm(" + affine("W_c", at.input, "b_c", a.bias) + ")"};
   const std::string source = at.cross ? "Z" : at.input;
   std::string meet;  // the changes of queries and keys before they meet
   if (a.clip > 0) meet += ", clipped";
@@ -151,6 +155,7 @@ Step step_of_feed_forward(const Where& at, const std::string& of, const std::str
     return {"neurons",
             at.block.gated ? f + " of the first half of that, times the second half" : f + " of that"};
   if (of == "router") return {"router's logits"};
+  if (of == "weights") return {"experts' weights", "those of the chosen experts, else 0"};
   if (of == "branch" && !at.spec.experts.in_layer(at.layer))
     return {"feed-forward's output", added(at, affine(down, "of that", c, at.block.feed_forward_bias))};
   if (of == "branch") return {"experts' output"};
@@ -236,6 +241,11 @@ Step step_of(const ModelSpec& spec, std::string_view name) {
       step = {"logits", plain ? "W_u X" : "", "Algorithm 7"};
     else
       step = {"probabilities", plain ? "P = softmax(W_u X)" : "P = softmax of the logits", "Algorithm 7"};
+  } else if (name == "head") {
+    const std::string f = name_of(spec.activation_of_head());
+    step = {"head",
+            fmt::format("X = {}({}({}))", norm_name(spec), f, affine("W_f", "X", "b_f", spec.head_bias)),
+            spec.architecture == Architecture::encoder ? "Algorithm 9, lines 10 and 11" : ""};
   } else if (name == "pooled") {
     step = {"vector of the sequence"};
   } else if (name == "classes") {

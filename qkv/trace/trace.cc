@@ -119,6 +119,7 @@ Tensor run_traced(const Transformer& model, const ModelInput& input, Trace& trac
   const Tensor hidden = model.hidden(input, context);
   const ModelSpec& spec = model.spec();
   const bool tokens = spec.output == Output::tokens;
+  if (tokens && spec.head_width > 0) trace.add("head", model.projected(hidden));
   if (tokens && (trace.wants("logits") || trace.wants("probabilities"))) {
     const Tensor logits = convert(model.logits(hidden), DType::f32);
     trace.add("logits", logits);

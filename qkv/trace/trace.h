@@ -72,8 +72,9 @@ class ValueStream : public Probe {
 };
 
 // Runs a model on an input, without gradients, and records what it computes, up to its head:
-// `logits` [N, V] and `probabilities` [N, V] of tokens, `pooled` [S, D] and `classes` [S, C] of sequences,
-// `classes` [N, C] of tokens and spans. Returns the hidden rows [N, D].
+// `head` [N, d_f], where the unembedding reads other rows than the hidden ones, `logits` [N, V] and
+// `probabilities` [N, V] of tokens, `pooled` [S, D] and `classes` [S, C] of sequences, `classes` [N, C] of
+// tokens and spans. Returns the hidden rows [N, D].
 Tensor run_traced(const Transformer& model, const ModelInput& input, Trace& trace);
 
 }  // namespace qkv

@@ -379,6 +379,16 @@ class Trace(FinishedRun):
         self.assertIn("Algorithm 9, ETransformer", out)
         self.assertIn("X = layer_norm(X)  (Algorithm 9, line 6)", out)
         self.assertNotIn("later", out)
+        self.assertIn("X = layer_norm(gelu(W_f X + b_f 1^T))  (Algorithm 9, lines 10 and 11)", out)
+        trained("experts", "data.train=text.txt", "model.expert_count=3", "model.expert_chosen=2")
+        rows = next(v["values"] for v in json.loads(self.ok("trace", "experts", "--text", "the", "--json").out)["values"]
+                    if v["name"] == "decoder.block.0.feed_forward.weights")
+        for row in rows:
+            self.assertEqual((len(row), sum(w > 0 for w in row)), (3, 2))
+        trained("latent", "data.train=text.txt", "model.mixer=latent", "model.kv_latent=6", "model.positions=rotary", "model.rotary_width=4")
+        out = self.ok("trace", "latent", "--text", "the").out
+        self.assertIn("latents of keys and values:  RMSnorm(W_c", out)
+        self.assertIn("queries:  Q = W_q", out)
         trained("both", "data.train=pairs.tsv", "model.architecture=encoder_decoder", "train.objective=sequence_to_sequence")
         out = self.ok("trace", "both", "--text", "fox").out
         for part in ("Algorithm 8, EDTransformer", "z, the source:", "x, the target:", "== encoder block 0, from 0 to 1", "== decoder block 1, from 0 to 1",
