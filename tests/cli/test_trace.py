@@ -367,12 +367,12 @@ class Trace(FinishedRun):
     def test_encoders_and_encoder_decoders(self):
         self.write("text.txt", make_text(300))
         self.write("pairs.tsv", "source\ttarget\n" + "".join(f"{w}\t{w[::-1]}\n" for w in ("fox", "dog", "hen", "cat") * 20))
-        small = ["tokenizer.type=char", "model.context=16", "model.width=16", "model.heads=2", "model.layers=2", "train.batch_tokens=64",
+        small = ["tokenizer.type=char", "model.context=16", "model.width=16", "model.heads=2", "model.layers=2",
                  "train.steps=2", "train.warmup_steps=1"]
         self.write("c.toml", "")
 
-        def trained(name, *settings):
-            self.ok("train", "c.toml", *[part for s in (*small, *settings, f"train.out={name}") for part in ("--set", s)])
+        def trained(name, *settings, batch="train.batch_tokens=64"):
+            self.ok("train", "c.toml", *[part for s in (*small, batch, *settings, f"train.out={name}") for part in ("--set", s)])
         trained("masked", "data.train=text.txt", "tokenizer.type=wordpiece", "tokenizer.vocab_size=100", "model.architecture=encoder",
                 "train.objective=masked")
         out = self.ok("trace", "masked", "--text", "the fox").out
@@ -380,12 +380,12 @@ class Trace(FinishedRun):
         self.assertIn("X = layer_norm(X)  (Algorithm 9, line 6)", out)
         self.assertNotIn("later", out)
         self.assertIn("X = layer_norm(gelu(W_f X + b_f 1^T))  (Algorithm 9, lines 10 and 11)", out)
-        trained("experts", "data.train=text.txt", "model.expert_count=3", "model.expert_chosen=2")
+        trained("experts", "data.train=text.txt", "model.experts=3", "model.experts_chosen=2", batch="train.batch=4")
         rows = next(v["values"] for v in json.loads(self.ok("trace", "experts", "--text", "the", "--json").out)["values"]
                     if v["name"] == "decoder.block.0.feed_forward.weights")
         for row in rows:
             self.assertEqual((len(row), sum(w > 0 for w in row)), (3, 2))
-        trained("latent", "data.train=text.txt", "model.mixer=latent", "model.kv_latent=6", "model.positions=rotary", "model.rotary_width=4")
+        trained("latent", "data.train=text.txt", "model.kv_latent=6", "model.positions=rotary", "model.rotary_width=4", batch="train.batch=4")
         out = self.ok("trace", "latent", "--text", "the").out
         self.assertIn("latents of keys and values:  RMSnorm(W_c", out)
         self.assertIn("queries:  Q = W_q", out)
