@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/base/parallel.h"
 #include "qkv/ops/attention_arguments.h"
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
@@ -82,9 +83,8 @@ float product(const Attention<T>& a, const Seen& at) {
   return a.cap > 0 ? a.cap * std::tanh(a.scale * dot / a.cap) : a.scale * dot;
 }
 
-Tensor scores_of(const Pass& pass, int64_t s, int64_t h) {
+void write_scores(const Pass& pass, int64_t s, int64_t h, Tensor& scores) {
   const int64_t count = pass.keys.lengths[s];
-  Tensor scores = Tensor::empty({pass.queries(s), count}, DType::f32);
   std::ranges::fill(scores.mutable_values<float>(), -kInfinity);
   with_float_type("attention", pass.q.x.dtype(), [&]<typename T>(T) {
     const auto a = pass.arguments<T>();
@@ -95,7 +95,6 @@ Tensor scores_of(const Pass& pass, int64_t s, int64_t h) {
       scores.mutable_data<float>()[at.i * count + at.j] = score;
     });
   });
-  return scores;
 }
 
 // From the gradients of all heads' scores to those of queries, keys and what else is added.
@@ -190,8 +189,8 @@ class SoftmaxNode : public Node {
   Tensor probabilities_;
 };
 
-Tensor probabilities_of(const Tensor& scores, const Tensor& sinks, int64_t head) {
-  Tensor out = scores.clone();
+void write_softmax(const Tensor& scores, const Tensor& sinks, int64_t head, Tensor& out) {
+  out.copy(scores);
   for (int64_t i = 0; i < out.rows(); ++i) {
     const auto p = out.mutable_row<float>(i);
     float top = sinks.defined() ? sinks.data<float>()[head] : -kInfinity;
@@ -200,8 +199,6 @@ Tensor probabilities_of(const Tensor& scores, const Tensor& sinks, int64_t head)
     for (float& x : p) sum += x = std::isinf(top) ? 0 : std::exp(x - top);
     for (float& x : p) x = sum > 0 ? x / sum : 0;
   }
-  if (wants_grad({&scores, &sinks})) connect(out, std::make_shared<SoftmaxNode>(scores, sinks, head, out));
-  return out;
 }
 
 // The values that each head mixes by its probabilities.
@@ -253,21 +250,23 @@ Tensor mixed(const Pass& pass, const std::vector<Tensor>& probabilities) {
   Tensor out = Tensor::zeros({pass.q.x.rows(), pass.q.heads * pass.v.width}, pass.q.x.dtype());
   with_float_type("attention", pass.q.x.dtype(), [&]<typename T>(T) {
     const auto a = pass.arguments<T>();
-    for (size_t n = 0; n < probabilities.size(); ++n) {
+    T* to = out.mutable_data<T>();
+    parallel_tasks(std::ssize(probabilities), [&](int64_t n, int /*worker*/) {
       const Tensor& p = probabilities[n];
-      const auto s = static_cast<int64_t>(n) / a.heads, h = static_cast<int64_t>(n) % a.heads;
+      const int64_t s = n / a.heads, h = n % a.heads;
+      std::vector<const T*> values;
+      for (int64_t j = 0; j < p.dim(1); ++j)
+        values.push_back(a.v + pass.key_row(s, j) * a.v_stride + pass.kv_head(h) * a.d_vo);
+      std::vector<float> sums(static_cast<size_t>(a.d_vo));
       for (int64_t i = 0; i < p.rows(); ++i) {
-        const auto row = p.row<float>(i);
-        const auto to = out.mutable_row<T>(pass.offsets[s] + i);
-        for (int64_t c = 0; c < a.d_vo; ++c) {
-          float sum = 0;
-          for (int64_t j = 0; j < p.dim(1); ++j)
-            sum += row[j] *
-                   static_cast<float>(a.v[pass.key_row(s, j) * a.v_stride + pass.kv_head(h) * a.d_vo + c]);
-          to[h * a.d_vo + c] = T(sum);
-        }
+        const float* row = p.data<float>() + i * p.dim(1);
+        std::ranges::fill(sums, 0.0F);
+        for (int64_t j = 0; j < p.dim(1); ++j)
+          for (int64_t c = 0; c < a.d_vo; ++c) sums[c] += row[j] * static_cast<float>(values[j][c]);
+        T* out_row = to + (pass.offsets[s] + i) * a.out_stride + h * a.d_vo;
+        for (int64_t c = 0; c < a.d_vo; ++c) out_row[c] = T(sums[c]);
       }
-    }
+    });
   });
   return out;
 }
@@ -292,18 +291,30 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
   if (wants_grad({&q.x, &k.x, &options.term, &options.pair.by_query, &options.pair.by_key,
                   &options.pair.by_segment}))
     node = std::make_shared<ScoresNode>(q, k, options, pass);
-  std::vector<Tensor> probabilities;
+  const int64_t heads = pass->sequences() * q.heads;  // of all sequences
+  std::vector<Tensor> scores, probabilities;
+  for (int64_t n = 0; n < heads; ++n)
+    for (std::vector<Tensor>* values : {&scores, &probabilities})
+      values->push_back(
+          Tensor::empty({pass->queries(n / q.heads), pass->keys.lengths[n / q.heads]}, DType::f32));
+  parallel_tasks(
+      heads, [&](int64_t n, int /*worker*/) { write_scores(*pass, n / q.heads, n % q.heads, scores[n]); });
+  for (int64_t n = 0; n < heads; ++n) {
+    if (node) connect(scores[n], node, static_cast<int>(n));
+    visit(visitors.scores, "scores", n / q.heads, n % q.heads, scores[n]);
+  }
+  parallel_tasks(heads, [&](int64_t n, int /*worker*/) {
+    write_softmax(scores[n], pass->options.sinks, n % q.heads, probabilities[n]);
+  });
   bool has_gradient = wants_grad({&v.x});
-  for (int64_t s = 0; s < pass->sequences(); ++s)
-    for (int64_t h = 0; h < q.heads; ++h) {
-      Tensor scores = scores_of(*pass, s, h);
-      if (node) connect(scores, node, static_cast<int>(probabilities.size()));
-      visit(visitors.scores, "scores", s, h, scores);
-      Tensor p = probabilities_of(scores, options.sinks, h);
-      visit(visitors.probabilities, "probabilities", s, h, p);
-      has_gradient |= wants_grad({&p});
-      probabilities.push_back(std::move(p));
-    }
+  for (int64_t n = 0; n < heads; ++n) {
+    Tensor& p = probabilities[n];
+    const int64_t head = n % q.heads;
+    if (wants_grad({&scores[n], &options.sinks}))
+      connect(p, std::make_shared<SoftmaxNode>(scores[n], options.sinks, head, p));
+    visit(visitors.probabilities, "probabilities", n / q.heads, head, p);
+    has_gradient |= wants_grad({&p});
+  }
   Tensor out = mixed(*pass, probabilities);
   if (has_gradient) connect(out, std::make_shared<MixNode>(v, probabilities, pass));
   return out;

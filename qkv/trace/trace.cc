@@ -54,7 +54,6 @@ void Trace::visit(std::string_view name, Tensor& value) {
 }
 
 void Trace::visit_head(std::string_view name, int64_t sequence, int64_t head, Tensor& value) {
-  // Heads of a value follow each other, but scores and probabilities take turns.
   auto at = std::ranges::find(values_, name, &TracedValue::name);
   if (at == values_.end()) at = values_.insert(at, TracedValue{std::string(name)});
   at->heads.push_back({sequence, head, f32_copy(value)});
