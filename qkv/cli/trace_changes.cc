@@ -89,6 +89,7 @@ Change addition(const TraceOptions& o, const TracedModel& m) {
   for (int64_t c = 0; c < less.width(); ++c) {
     float& x = change.with.mutable_row<float>(0)[c];
     x = static_cast<float>(o.times * (double{x} - less.row<float>(0)[c]));
+    if (!std::isfinite(x)) throw UsageError(fmt::format("--times: {} makes the vector infinite", o.times));
   }
   return change;
 }
@@ -113,10 +114,21 @@ std::string continued(const TraceOptions& o, const TracedModel& m, const ModelIn
   return m.text->tokenizer.decode(tokens, true);
 }
 
-double divergence_of(const std::vector<double>& after, const std::vector<double>& before) {
+// The answers of a row: probabilities of tokens or classes, or the numbers of a regression.
+std::vector<double> answers_of(const ModelSpec& spec, const Tensor& logits, int64_t row) {
+  return spec.output == Output::tokens ? probabilities_of(logits, row) : class_values(spec, logits, row);
+}
+
+// KL(before | after) in nats: of one distribution, or the sum over labels that apply or not by themselves.
+double divergence_of(const std::vector<double>& after, const std::vector<double>& before, bool labels) {
   double sum = 0;
-  for (size_t v = 0; v < before.size(); ++v)
-    if (before[v] > 0) sum += before[v] * (std::log(before[v]) - std::log(std::max(after[v], 1e-300)));
+  const auto add = [&](double p, double q) {
+    if (p > 0) sum += p * (std::log(p) - std::log(std::max(q, 1e-300)));
+  };
+  for (size_t v = 0; v < before.size(); ++v) {
+    add(before[v], after[v]);
+    if (labels) add(1 - before[v], 1 - after[v]);
+  }
   return sum;
 }
 
@@ -133,21 +145,25 @@ void answer_change(const TraceOptions& o, const TracedModel& m, const ModelInput
     throw UsageError("--write: the rows of --by resample are those of the text alone");
   const std::vector<Change> changes =
       o.add.empty() ? ablations(o, m, input) : std::vector<Change>{addition(o, m)};
-  const std::vector<double> before = probabilities_of(logits_with(m.model(), input, {}), row),
-                            after = probabilities_of(logits_with(m.model(), input, changes), row);
+  const std::vector<double> before = answers_of(spec, logits_with(m.model(), input, {}), row),
+                            after = answers_of(spec, logits_with(m.model(), input, changes), row);
+  const bool of_classes = spec.output != Output::tokens,
+             numbers = of_classes && spec.problem == Problem::regression;
   // The likeliest answers of both.
   std::vector<size_t> order(before.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater{}, [&](size_t v) { return std::max(before[v], after[v]); });
   order.resize(std::min<size_t>(order.size(), static_cast<size_t>(o.walk.best)));
-  const double divergence = divergence_of(after, before);
+  const double divergence =
+      numbers ? 0 : divergence_of(after, before, of_classes && spec.problem == Problem::multi_label);
   std::string texts[2];
   if (o.write > 0) {
     texts[0] = continued(o, m, input, {});
     texts[1] = continued(o, m, input, changes);
   }
   if (o.json) {
-    OrderedJson json = {{"position", row}, {"kl_divergence", divergence}};
+    OrderedJson json = {{"position", row}};
+    if (!numbers) json["kl_divergence"] = divergence;
     if (o.add.empty())
       json.update(OrderedJson{{"ablated", o.ablate}, {"by", o.by}});
     else
@@ -159,7 +175,7 @@ void answer_change(const TraceOptions& o, const TracedModel& m, const ModelInput
                                 {"before", before[v]},
                                 {"after", after[v]}});
     if (o.write > 0) json["written"] = {{"before", texts[0]}, {"after", texts[1]}};
-    return print(json.dump() + "\n");
+    return print_json(json);
   }
   std::vector<std::vector<std::string>> table = {
       {spec.output == Output::tokens ? "token" : "class", "before", "after"}};
@@ -169,13 +185,15 @@ void answer_change(const TraceOptions& o, const TracedModel& m, const ModelInput
   const std::string how = o.by == "mean"       ? "each has its mean over the text"
                           : o.by == "resample" ? "rows of other tokens in their place"
                                                : "zeros in their place";
+  const char* what = numbers ? "Values" : "Probabilities";
   std::string out =
-      o.add.empty() ? fmt::format("Probabilities {} without {} ({}):\n", behind(m, labels, row),
+      o.add.empty() ? fmt::format("{} {} without {} ({}):\n", what, behind(m, labels, row),
                                   fmt::join(o.ablate, ", "), how)
-                    : fmt::format("Probabilities {} with {} times the vector of '{}'{} added to {}:\n",
+                    : fmt::format("{} {} with {} times the vector of '{}'{} added to {}:\n", what,
                                   behind(m, labels, row), o.times, o.add,
                                   o.minus.empty() ? "" : fmt::format(" less '{}'", o.minus), changes[0].name);
-  out += table_text(table) + fmt::format("KL divergence of after from before {:.4f} nats\n", divergence);
+  out += table_text(table);
+  if (!numbers) out += fmt::format("KL divergence of after from before {:.4f} nats\n", divergence);
   if (o.write > 0)
     out += fmt::format("Written before: {}\nWritten after:  {}\n", one_line(texts[0]), one_line(texts[1]));
   print(out);
@@ -284,7 +302,7 @@ void answer_patching(const TraceOptions& o, const TracedModel& m, const ModelInp
   p.question.column = chosen(o.of, o.text, "--of", here);
   p.question.instead = chosen(o.instead, o.patch_from, "--instead", there);
   check(p.question.column != p.question.instead,
-        "--patch-from: both texts have the answer {}: name two with --of and --instead",
+        "--patch-from: both answers are {}: name two with --of and --instead",
         m.answer_name(p.question.column));
   p.here = answer_in(here, p.question);
   p.there = answer_in(there, p.question);
@@ -319,7 +337,7 @@ void answer_patching(const TraceOptions& o, const TracedModel& m, const ModelInp
     out += "\n" + table_text(table);
   }
   if (!o.picture.empty()) return write_picture(o, panels);
-  print(o.json ? json.dump() + "\n" : out);
+  o.json ? print_json(json) : print(out);
 }
 
 }  // namespace qkv

@@ -22,6 +22,7 @@
 #include "qkv/io/container/safetensors.h"
 #include "qkv/text/unicode.h"
 #include "qkv/trace/example.h"
+#include "qkv/trace/lens.h"
 #include "qkv/trace/page.h"
 #include "qkv/trace/step.h"
 #include "qkv/trace/trace.h"
@@ -178,6 +179,8 @@ int64_t TracedModel::answer(const std::string& name, const std::string& before, 
     names.push_back(answer_name(c));
     if (names.back() == name) return c;
   }
+  for (int64_t c = 0; c < spec.classes(); ++c)
+    if (std::to_string(c) == name) return c;
   throw UsageError(fmt::format("{}: expected one of {}, got '{}'", option, fmt::join(names, ", "), name));
 }
 
@@ -253,6 +256,10 @@ Tensor tensor_of(const TracedValue& value) {
 }
 
 }  // namespace
+
+void print_json(const OrderedJson& json) {
+  print(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+}
 
 void write_picture(const TraceOptions& o, const std::vector<Panel>& panels) {
   check(!panels.empty(), "--picture: there is nothing to draw");
@@ -339,7 +346,7 @@ void print_example(const TraceOptions& o) {
                     {"values", values}});
     if (!t.note.empty()) json.back()["note"] = t.note;
   }
-  print(o.json ? json.dump() + "\n" : out);
+  o.json ? print_json(json) : print(out);
 }
 
 // Throws UsageError for an option that says nothing here.
@@ -351,6 +358,7 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
   const bool both = spec.architecture == Architecture::encoder_decoder, asks = o.asks(),
              page = !o.page.empty();
   const bool pairs = !both && (spec.architecture == Architecture::encoder || spec.output != Output::tokens);
+  const bool changes = !o.ablate.empty() || !o.add.empty();
   const bool walk = !asks && !page, asks_of = o.attributes || o.saliency || !o.patch_from.empty();
   const Need needs[] = {
       {"--by", "--ablate", !o.ablate.empty()},
@@ -359,11 +367,13 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
       {"--instead", "--why, --saliency or --patch-from", asks_of},
       {"--of", "--why, --saliency or --patch-from", asks_of},
       {"--steps", "--saliency", o.saliency},
-      {"--baseline", "--saliency", o.saliency && o.steps > 0},
+      {"--baseline", "--saliency and --steps above 0", o.saliency && o.steps > 0},
+      {"--best", "the walk as text or picture, --ablate or --add",
+       (walk && !o.json && o.out.empty()) || changes},
       {"--minus", "--add", !o.add.empty()},
       {"--at", "--add", !o.add.empty()},
       {"--times", "--add", !o.add.empty()},
-      {"--write", "--ablate or --add", !o.ablate.empty() || !o.add.empty()},
+      {"--write", "--ablate or --add", changes},
       {"--seed", "--by resample or --roles", o.by == "resample"},
       {"--limit", "--roles or --fit-lens", false},
       {"--tuned", "--lens or --page", o.lens || page},
@@ -380,9 +390,32 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
   for (const Need& need : needs)
     if (o.given(need.option) && !need.there)
       throw UsageError(fmt::format("{}: has no effect here, only with {}", need.option, need.of));
-  for (const auto& [option, value] :
-       {std::pair("--page", &o.page), {"--out", &o.out}, {"--patch-from", &o.patch_from}, {"--add", &o.add}})
-    if (o.given(option) && value->empty())
+}
+
+// Throws UsageError for an option that was given an empty value: a script's unset variable, most likely.
+void expect_values(const TraceOptions& o) {
+  const std::pair<const char*, const std::string*> options[] = {{"--target", &o.target},
+                                                                {"--second", &o.second},
+                                                                {"--ids", &o.ids},
+                                                                {"--target-ids", &o.target_ids},
+                                                                {"--out", &o.out},
+                                                                {"--page", &o.page},
+                                                                {"--picture", &o.picture},
+                                                                {"--layers", &o.layers},
+                                                                {"--heads", &o.heads},
+                                                                {"--tokens", &o.tokens},
+                                                                {"--of", &o.of},
+                                                                {"--instead", &o.instead},
+                                                                {"--baseline", &o.baseline},
+                                                                {"--patch-from", &o.patch_from},
+                                                                {"--add", &o.add},
+                                                                {"--minus", &o.minus},
+                                                                {"--roles", &o.roles},
+                                                                {"--relation", &o.relation},
+                                                                {"--fit-lens", &o.fit_lens},
+                                                                {"--tuned", &o.tuned}};
+  for (const auto& [option, value] : options)
+    if (o.given(option) && value->empty() && option != std::string_view("--target"))
       throw UsageError(fmt::format("{}: expected a value, it is empty", option));
 }
 
@@ -391,19 +424,19 @@ void run_without_text(const TraceOptions& o) {
   const bool roles = o.given("--roles"), fits = o.given("--fit-lens");
   if (o.circuits + roles + fits > 1)
     throw UsageError("--circuits, --roles, --fit-lens: one question at a time");
-  for (const auto& [option, value] :
-       {std::pair("--roles", &o.roles), {"--relation", &o.relation}, {"--fit-lens", &o.fit_lens}})
-    if (o.given(option) && value->empty())
-      throw UsageError(fmt::format("{}: expected a value, it is empty", option));
   if (o.given("--relation") && !roles)
     throw UsageError("--relation: expected a treebank whose words it relates: --roles FILE.conllu");
   const char* asked = roles ? "--roles" : fits ? "--fit-lens" : "--circuits";
   std::set<std::string> known = {"DIR", asked, "--json", "--dtype"};
   if (fits) known.insert({"--limit", "--out"});
-  if (roles) known.insert({"--relation", "--limit", "--seed", "--picture", "--best"});
-  if (o.circuits) known.insert({"--picture", "--best"});
+  if (roles) known.insert({"--relation", "--limit"});
+  if (o.circuits || (roles && o.relation.empty())) known.insert("--picture");
+  if (roles && o.relation.empty()) known.insert("--seed");
+  if (!fits && !o.json && o.picture.empty() && (o.circuits || !o.relation.empty())) known.insert("--best");
   for (const std::string& option : o.all_given())
-    if (!known.contains(option)) throw UsageError(fmt::format("{}: has no effect with {}", option, asked));
+    if (!known.contains(option))
+      throw UsageError(
+          fmt::format("{}: has no effect with {}", option, o.relation.empty() ? asked : "--relation"));
   TracedModel m;
   if (o.circuits) {
     m.alone = load_model(resolve_model_dir(o.dir), compute_type(o.dtype));
@@ -416,19 +449,19 @@ void run_without_text(const TraceOptions& o) {
 
 void run(TraceOptions o) {
   if (o.example) {
-    for (const char* option : {"--text", "--ids", "--lens", "--why", "--saliency", "--ablate", "--add",
-                               "--patch-from", "--out", "--values", "--page", "--layers", "--heads",
-                               "--tokens", "--of", "--heat", "--columns", "--precision"})
-      if (o.given(option))
-        throw UsageError(fmt::format("{}: has no effect with --example, which has its own numbers", option));
-    if (!o.dir.empty()) throw UsageError("--example: has its own numbers, and needs no model");
+    for (const std::string& option : o.all_given())
+      if (option != "--example" && option != "--json")
+        throw UsageError(
+            option == "DIR"
+                ? "--example: has its own numbers, and needs no model"
+                : fmt::format("{}: has no effect with --example, which has its own numbers", option));
     return print_example(o);
   }
   if (o.dir.empty())
     throw UsageError("DIR: expected a model directory or a run before the options (or --example)");
-  if (o.given("--picture") && (o.picture.empty() || o.json || o.given("--out") || o.given("--page")))
-    throw UsageError(o.picture.empty() ? "--picture: expected a file, it is empty"
-                                       : "--picture: takes the place of --json, --out and --page");
+  if (o.given("--picture") && (o.json || o.given("--out") || o.given("--page")))
+    throw UsageError("--picture: takes the place of --json, --out and --page");
+  expect_values(o);
   if (o.reads_no_text()) return run_without_text(o);
   const bool by_ids = !o.ids.empty();
   if (by_ids == o.given("--text"))
@@ -457,6 +490,8 @@ void run(TraceOptions o) {
   o.walk.heads = numbers_of(o.heads, "--heads", "heads", spec.attention.heads);
   o.walk.tokens = numbers_of(o.tokens, "--tokens", "tokens", std::ssize(labels.tokens));
   expect_acting_options(o, spec);
+  if (!o.tuned.empty() && !has_lens(spec))
+    throw UsageError("--tuned: of models of tokens whose blocks add to one stream");
   if (!o.page.empty()) {
     if (o.asks() || o.json || !o.out.empty())
       throw UsageError(
@@ -485,7 +520,7 @@ void run(TraceOptions o) {
     fmt::print(stderr, "{}: {} values\n", o.out, tensors.size());
   }
   if (o.json)
-    print(trace_json(o, spec, input, labels, trace).dump() + "\n");
+    print_json(trace_json(o, spec, input, labels, trace));
   else if (o.out.empty())
     print(head_text(spec, input, labels) + walk_text(spec, trace, labels, o.walk));
 }
@@ -579,8 +614,9 @@ void add_trace_command(Command& app) {
                 "Text file: measure how much each head attends to previous, first, same and repeated tokens");
   c->add_option("--relation", o->relation,
                 "With a .conllu file as --roles: measure how well each head finds related words, like obj");
-  c->add_option("--limit", o->limit,
-                "Most tokens of the file of --roles, or those to fit a lens on (default there: 100000)")
+  c->add_option(
+       "--limit", o->limit,
+       "Tokens of the file of --roles, in whole passes, or those to fit a lens on (default there: 100000)")
       ->show_default()
       ->range(1, 1 << 30);
   o->all_given = [c] {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qkv/api/text_model.h"
+#include "qkv/base/json.h"
 #include "qkv/trace/picture.h"
 
 namespace qkv {
@@ -64,6 +65,8 @@ struct TracedModel {
   int64_t answer(const std::string& name, const std::string& before, const char* option) const;
 };
 
+// Prints a line of JSON; bytes that are not UTF-8 become signs.
+void print_json(const OrderedJson& json);
 // Writes panels to the file of --picture, and says so.
 void write_picture(const TraceOptions& o, const std::vector<Panel>& panels);
 

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "qkv/base/json_value.h"
+#include "qkv/base/progress.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/trace_texts.h"
 #include "qkv/data/conll.h"
@@ -63,7 +64,7 @@ void answer_circuits(const TraceOptions& o, const TracedModel& m) {
                                       {"key", c.key},
                                       {"value", c.value}});
     }
-    return print(json.dump() + "\n");
+    return print_json(json);
   }
   if (!o.picture.empty()) {
     // Rows write, columns read.
@@ -129,17 +130,11 @@ namespace {
 void add_repeated_tokens(const TraceOptions& o, const TracedModel& m, RoleMeter& meter) {
   constexpr int64_t kPasses = 16, kTokens = 50;
   const ModelSpec& spec = m.model().spec();
-  const text::Encoding nothing = m.text->tokenizer.encode("");
-  const std::vector<int32_t> begin(nothing.ids.begin(), nothing.ids.begin() + (nothing.ids.empty() ? 0 : 1));
-  for (int64_t pass = 0; pass < kPasses; ++pass) {
-    ModelInput input;
-    std::vector<int32_t> ids =
-        repeated_tokens(begin, 0, spec.input_vocab_size(), std::min({kTokens, spec.context, spec.longest()}),
-                        o.seed + static_cast<uint64_t>(pass));
-    input.layout = Layout::of({static_cast<int32_t>(ids.size())});
-    input.ids = std::move(ids);
-    meter.add(input);
-  }
+  const std::vector<text::TokenId> first = begin_of_texts(m);
+  const int64_t most = std::min({kTokens, spec.context, spec.longest()});
+  for (int64_t pass = 0; pass < kPasses; ++pass)
+    meter.add(input_of_tokens(m, repeated_tokens({first.begin(), first.end()}, 0, spec.input_vocab_size(),
+                                                 most, o.seed + static_cast<uint64_t>(pass))));
 }
 
 }  // namespace
@@ -170,7 +165,7 @@ void answer_roles(const TraceOptions& o, const TracedModel& m) {
                                {"positional", r.positional},
                                {"distance", r.distance},
                                {"role", r.name()}});
-    return print(json.dump() + "\n");
+    return print_json(json);
   }
   if (!o.picture.empty()) {
     Panel panel{"shares of attention",
@@ -247,25 +242,36 @@ void answer_relation(const TraceOptions& o, const TracedModel& m) {
   if (!o.picture.empty()) throw UsageError("--picture: of values, and of answers that are matrices");
   expect_one_stack(m, "--relation");
   constexpr int64_t kWord = 2, kHead = 7, kKind = 8;  // columns of CoNLL-U
+  if (!o.roles.ends_with(".conllu"))
+    throw UsageError(
+        fmt::format("--relation: expected a treebank whose name ends with .conllu, got {}", o.roles));
   const auto heads = read_conll(o.roles, kWord, kHead), kinds = read_conll(o.roles, kWord, kKind);
   RelationMeter ahead(m.model()), back(m.model());
-  int64_t tokens = 0;
+  int64_t tokens = 0, left_out = 0;
+  const int64_t longest = std::min<int64_t>(256, m.model().spec().longest());  // attention costs its square
   for (size_t s = 0; s < kinds.size() && tokens < o.limit; ++s) {
     RelatedWords text;
     text.pairs = related(heads[s], kinds[s], o.relation, o.roles);
     if (text.pairs.empty()) continue;
     const text::Encoding encoded = tokens_of(m, fmt::format("{}", fmt::join(kinds[s].words, " ")));
     text.words = tokens_of_words(encoded, kinds[s].words);
-    if (text.words.empty()) continue;
+    if (text.words.empty() || std::ssize(encoded.ids) > longest) {
+      ++left_out;
+      continue;
+    }
     tokens += std::ssize(encoded.ids);
-    text.input = input_of_tokens(m, encoded);
+    text.input = input_of_tokens(m, encoded.ids);
     ahead.add(text);
     for (auto& [from, to] : text.pairs) std::swap(from, to);
     back.add(text);
   }
+  check(ahead.pairs() > 0 || left_out == 0,
+        "{}: all {} sentences with the relation '{}' are longer than {} tokens", o.roles, left_out,
+        o.relation, longest);
   check(ahead.pairs() > 0, "{}: no word is another's '{}' (column {} of CoNLL-U)", o.roles, o.relation,
         kKind);
-  OrderedJson json = {{"model", o.dir}, {"relation", o.relation}, {"pairs", ahead.pairs()}};
+  OrderedJson json = {
+      {"model", o.dir}, {"relation", o.relation}, {"pairs", ahead.pairs()}, {"left_out", left_out}};
   std::string out = fmt::format(
       "{} pairs of words related by {}. The share in which the most attended word is "
       "the other:\n",
@@ -290,7 +296,7 @@ void answer_relation(const TraceOptions& o, const TracedModel& m) {
     json[key]["best_distance"] = {{"distance", distance}, {"found", share(found)}};
     out += fmt::format("\n{}:\n{}", title, table_text(table));
   }
-  print(o.json ? json.dump() + "\n" : out);
+  o.json ? print_json(json) : print(out);
 }
 
 }  // namespace qkv

@@ -59,7 +59,7 @@ void answer_lens(const TraceOptions& o, const TracedModel& m, const ModelInput& 
     for (const int64_t row : rows) panel.columns.push_back(labels.tokens[static_cast<size_t>(row)]);
     return write_picture(o, {panel});
   }
-  if (o.json) return print(OrderedJson{{"lens", json}}.dump() + "\n");
+  if (o.json) return print_json({{"lens", json}});
   print(fmt::format("The likeliest token {} each token, if the model ended with this layer ({} lens):\n{}",
                     m.model().spec().causal() ? "behind" : "in the place of",
                     o.tuned.empty() ? "logit" : "tuned", table_text(table)));
@@ -70,24 +70,32 @@ void answer_fit_lens(const TraceOptions& o, const TracedModel& m) {
   if (o.out.empty()) throw UsageError("--fit-lens: expected --out FILE.safetensors for the fitted maps");
   constexpr int64_t kRows = 64;  // rows of a pass that are used: others would say much the same
   constexpr double kLearningRate = 1e-3;
+  constexpr int64_t kCompared = 4000;  // tokens at the beginning of the file
   const int64_t limit = o.given("--limit") ? o.limit : 100000;
   TunedLens lens(m.model().spec());
-  double first = 0, last = 0;
   const int64_t tokens =
       for_each_pass(m, o.fit_lens, limit, true, [&](const ModelInput& input, int64_t before) {
         const double left = 1 - static_cast<double>(before) / static_cast<double>(limit);
-        const double divergence = lens.fit(m.model(), input, kRows, kLearningRate * left);
-        if (before == 0) first = last = divergence;
-        last = 0.95 * last + 0.05 * divergence;
+        lens.fit(m.model(), input, kRows, kLearningRate * left);
       });
   lens.save(o.out);
-  if (o.json)
-    return print(OrderedJson{{"tokens", tokens}, {"divergence_before", first}, {"divergence", last}}.dump() +
-                 "\n");
-  print(fmt::format(
-      "{}: fitted on {} tokens. KL divergence of the layers' answers from the model's, on average:\n"
-      "  {:.3f} nats by the logit lens, {:.3f} by the tuned one\n",
-      o.out, tokens, first, last));
+  // Both lenses on the same texts.
+  const TunedLens plain(m.model().spec());
+  double first = 0, last = 0, passes = 0;
+  for_each_pass(m, o.fit_lens, std::min<int64_t>(limit, kCompared), false,
+                [&](const ModelInput& input, int64_t) {
+                  first += plain.divergence(m.model(), input, kRows);
+                  last += lens.divergence(m.model(), input, kRows);
+                  ++passes;
+                });
+  first /= passes;
+  last /= passes;
+  if (o.json) return print_json({{"tokens", tokens}, {"divergence_before", first}, {"divergence", last}});
+  print(
+      fmt::format("{}: fitted on {} tokens. KL divergence of the layers' answers from the model's at the "
+                  "file's beginning:\n"
+                  "  {:.3f} nats by the logit lens, {:.3f} by the tuned one\n",
+                  o.out, tokens, first, last));
 }
 
 }  // namespace qkv

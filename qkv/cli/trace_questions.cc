@@ -135,7 +135,7 @@ void answer_attribution(const TraceOptions& o, const TracedModel& m, const Model
     json["sum"] = std::accumulate(values.begin(), values.end(), 0.0);
     for (const Contribution& c : parts)
       json["contributions"].push_back({{"name", c.name}, {"value", c.value}});
-    return print(json.dump() + "\n");
+    return print_json(json);
   }
   print(fmt::format("The logit of {} is {:.3f}. Each part adds:\n", asked_text(m, labels, question), answer) +
         bars_text(names, values));
@@ -198,12 +198,17 @@ void answer_saliency(const TraceOptions& o, const TracedModel& m, const ModelInp
     out += bars_text(tokens, s.tokens);
     json["logit"] = s.answer;
     if (o.steps == 0) continue;
+    const double sum = std::accumulate(s.tokens.begin(), s.tokens.end(), 0.0);
+    if (std::abs(sum - (s.answer - s.without)) > 0.05 * std::max(std::abs(s.answer - s.without), 0.1))
+      out +=
+          "  The shares do not sum to the change: give more --steps. (They cannot where experts are "
+          "chosen.)\n";
     out += fmt::format("  The logit goes from {:.3f} to {:.3f}, by {:.3f}.\n", s.without, s.answer,
                        s.answer - s.without);
     json[of_source ? "source_baseline" : "baseline"] = s.without;
   }
   if (!o.picture.empty()) return write_picture(o, panels);
-  print(o.json ? json.dump() + "\n" : out);
+  o.json ? print_json(json) : print(out);
 }
 
 void answer_trace_questions(const TraceOptions& o, const TracedModel& m, const ModelInput& input,

@@ -291,7 +291,7 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
   if (wants_grad({&q.x, &k.x, &options.term, &options.pair.by_query, &options.pair.by_key,
                   &options.pair.by_segment}))
     node = std::make_shared<ScoresNode>(q, k, options, pass);
-  const int64_t heads = pass->sequences() * q.heads;  // of all sequences
+  const int64_t heads = pass->sequences() * q.heads;  // all sequences' heads
   std::vector<Tensor> scores, probabilities;
   for (int64_t n = 0; n < heads; ++n)
     for (std::vector<Tensor>* values : {&scores, &probabilities})

@@ -483,7 +483,7 @@ std::string report_html(const std::vector<std::string>& run_dirs) {
     const bool is_run = file_exists(dir + "/metrics.jsonl");
     const std::vector<std::string> folds = is_run ? std::vector<std::string>{} : runs_of_folds(dir);
     for (const std::string& fold : folds) runs.push_back(read_run_log(fold));
-    if (folds.empty()) runs.push_back(read_run_log(dir));
+    if (folds.empty()) runs.push_back(read_run_log(dir, run_dirs.size() == 1));
     if (!folds.empty() && run_dirs.size() == 1) return page_of_folds(dir, runs);
   }
   const std::vector<std::string> names = names_of(runs);

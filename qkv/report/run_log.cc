@@ -73,7 +73,8 @@ RunScores read_scores(const std::string& path) {
   return out;
 }
 
-RunTrace read_trace(const std::string& path) {
+// A trace's roles, and the JSON of its pictures if they are wanted, which a script will read.
+RunTrace read_trace(const std::string& path, bool pictures) {
   const Json json = parse_json(read_file(path), path);
   const JsonField root(json, path + ": trace");
   RunTrace out;
@@ -83,22 +84,55 @@ RunTrace read_trace(const std::string& path) {
     const JsonField shares = roles[head];
     for (const auto& [role, share] : shares.object().items()) out.roles[head][role] = shares[role].number();
   }
-  for (const char* list : {"tokens", "attention", "lens"}) root[list].size();  // throws for anything else
-  const OrderedJson shown = {{"step", out.step},
-                             {"tokens", root["tokens"].json()},
-                             {"attention", root["attention"].json()},
-                             {"lens", root["lens"].json()}};
+  if (!pictures) return out;
+  const JsonField tokens = root["tokens"], attention = root["attention"], lens = root["lens"];
+  for (size_t t = 0; t < tokens.size(); ++t) tokens.at(t)["piece"].string();
+  for (size_t i = 0; i < attention.size(); ++i) {
+    const JsonField set = attention.at(i);
+    int64_t heads = 0;
+    for (const int64_t n : set["layers"].integers(0, 1 << 20)) heads += n;
+    const auto bytes =
+        static_cast<size_t>(heads * set["queries"].integer(1, 1 << 12) * set["keys"].integer(1, 1 << 12));
+    if (set["numbers"].integers(0, 1 << 20).size() != set["layers"].size())
+      set["numbers"].refuse("as many numbers as layers");
+    if (set["data"].string().size() != (bytes + 2) / 3 * 4)
+      set["data"].refuse(fmt::format("{} bytes in base 64", bytes));
+  }
+  for (size_t l = 0; l < lens.size(); ++l)
+    for (size_t t = 0; t < lens.at(l).size(); ++t)
+      for (size_t k = 0; k < lens.at(l).at(t).size(); ++k) {
+        const JsonField best = lens.at(l).at(t).at(k);
+        if (best.size() != 2) best.refuse("a token and its probability");
+        best.at(0).string();
+        best.at(1).number();
+      }
+  const OrderedJson shown = {
+      {"step", out.step}, {"tokens", tokens.json()}, {"attention", attention.json()}, {"lens", lens.json()}};
   out.json = shown.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return out;
 }
 
+// All traces of a run; the pictures of as many, spread evenly, as a page has room for.
 std::vector<RunTrace> read_traces(const std::string& folder) {
+  constexpr size_t kMostBytes = 2 << 20;
   namespace fs = std::filesystem;
+  std::vector<std::string> paths;
+  if (!fs::is_directory(folder)) return {};
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && name.starts_with("step-") && name.ends_with(".json"))
+      paths.push_back(entry.path().string());
+  }
+  std::ranges::sort(paths);
+  size_t largest = 1;
+  for (const std::string& path : paths) largest = std::max<size_t>(largest, fs::file_size(path));
+  const size_t shown = std::clamp<size_t>(kMostBytes / largest, 1, std::max<size_t>(1, paths.size()));
   std::vector<RunTrace> out;
-  if (!fs::is_directory(folder)) return out;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".json") out.push_back(read_trace(entry.path().string()));
-  std::ranges::sort(out, {}, &RunTrace::step);
+  for (size_t i = 0, next = 0; i < paths.size(); ++i) {
+    const bool pictures = shown == 1 ? i + 1 == paths.size() : i == next * (paths.size() - 1) / (shown - 1);
+    next += pictures;
+    out.push_back(read_trace(paths[i], pictures));
+  }
   return out;
 }
 
@@ -186,7 +220,7 @@ std::string RunLog::setting(const std::string& key, const std::string& otherwise
   return otherwise;
 }
 
-RunLog read_run_log(const std::string& run_dir) {
+RunLog read_run_log(const std::string& run_dir, bool traces) {
   RunLog run;
   run.dir = run_dir;
   while (run.dir.size() > 1 && run.dir.back() == '/') run.dir.pop_back();
@@ -196,7 +230,7 @@ RunLog read_run_log(const std::string& run_dir) {
   read_metrics(run, metrics);
   if (file_exists(config)) read_settings(run, config);
   if (file_exists(evaluation)) run.best = read_scores(evaluation);
-  run.traces = read_traces(run.dir + "/traces");
+  if (traces) run.traces = read_traces(run.dir + "/traces");
   run.parameters = count_parameters(run.dir);
   if (const auto* seconds = run.find("seconds")) run.seconds = total_seconds(*seconds);
   return run;

@@ -32,7 +32,8 @@ struct RunScores {
 // The attention of heads and the answers of layers for the same tokens, after a step; in OUT/traces.
 struct RunTrace {
   int64_t step = 0;
-  std::string json;  // "step", "tokens", "attention" and "lens", as attention_and_lens() makes them
+  std::string json;  // data of its pictures; empty: there are no pictures of this step. "step", "tokens",
+                     // "attention" and "lens", as attention_and_lens() makes them
   std::map<std::string, std::map<std::string, double>> roles;  // "0.1": "induction": share of attention
 };
 
@@ -55,7 +56,7 @@ struct RunLog {
 };
 
 // Throws Error naming file and line if a record is damaged. An incomplete last line, from a running or
-// killed process, is ignored.
-RunLog read_run_log(const std::string& run_dir);
+// killed process, is ignored. `traces`: also reads OUT/traces.
+RunLog read_run_log(const std::string& run_dir, bool traces = false);
 
 }  // namespace qkv

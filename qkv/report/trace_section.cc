@@ -10,8 +10,7 @@
 namespace qkv {
 namespace {
 
-constexpr size_t kMostBytes = 2 << 20;  // the pictures' data have no more
-constexpr size_t kMostHeads = 8;        // curves that have a colour of their own
+constexpr size_t kMostHeads = 8;  // curves that have a colour of their own
 
 constexpr const char* kScript = R"js(
 const steps = JSON.parse(document.getElementById("traces").textContent), slider = document.getElementById("trace-step");
@@ -98,15 +97,10 @@ std::string traces_html(const RunLog& run) {
            chart_of(run, "first", "Attention to the first token") +
            chart_of(run, "duplicate", "Attention to earlier tokens that are the same");
   out += "</div>\n";
-  // As many traces as fit, spread evenly, with the first and the last.
-  size_t largest = 1;
-  for (const RunTrace& trace : run.traces) largest = std::max(largest, trace.json.size());
-  const size_t shown = std::clamp<size_t>(kMostBytes / largest, 1, run.traces.size());
   std::string data;
-  for (size_t i = 0; i < shown; ++i) {
-    const size_t at = shown == 1 ? run.traces.size() - 1 : i * (run.traces.size() - 1) / (shown - 1);
-    data += (i == 0 ? "" : ",") + run.traces[at].json;
-  }
+  size_t shown = 0;
+  for (const RunTrace& trace : run.traces)
+    if (!trace.json.empty()) data += (shown++ == 0 ? "" : ",") + trace.json;
   for (size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
   return out + fmt::format(
                    "<p class=\"facts\">Attention of each head (rows are queries) and, by the logit lens, the "

@@ -236,6 +236,7 @@ int64_t rank_of(const std::vector<double>& singular) {
 
 std::string why_no_circuits(const ModelSpec& spec) {
   if (!spec.has_blocks() || !spec.any_attends()) return "circuits are of attention heads, and it has none";
+  if (spec.branches == Branches::reversible) return "circuits are of one residual stream, and it has two";
   for (const BlockSpec* block : spec.blocks_in_use()) {
     const AttentionSpec& a = block->attention;
     if (block->mixer.attends() && block->mixer.get_if<AttentionMixer>() == nullptr)
@@ -261,7 +262,7 @@ Circuits circuits_of(const Transformer& model) {
   // Embeddings as W_e^T W_e and W_e^T W_u over all tokens: [D, D].
   Matrix embedded, unembedded;
   const Tensor tokens = weights.tokens();
-  if (tokens.width() == spec.width) {
+  if (tokens.width() == spec.width && !spec.embedding_norm && !spec.features.any()) {
     embedded = product_over_tokens(tokens, tokens);
     if (spec.output == Output::tokens && spec.head_width == 0)
       unembedded = weights.unembedding(product_over_tokens(tokens, model.unembedding()));

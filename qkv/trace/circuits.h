@@ -23,7 +23,8 @@ struct HeadCircuits {
   std::vector<std::complex<double>> qk_eigenvalues = {}, ov_eigenvalues = {};
   // Sum of the eigenvalues over the sum of their sizes, from -1 to 1, of the circuits from tokens to tokens:
   // W_e W_Q W_K^T W_e^T, 1: tokens look for tokens like themselves; W_e W_V W_O^T W_u, 1: a token that is
-  // attended to becomes likelier itself. NaN where embeddings are not as wide as the stream.
+  // attended to becomes likelier itself. NaN where embeddings are not the stream itself: of another
+  // width, normalised, or of images.
   double matching = 0, copying = 0;
 };
 

@@ -135,11 +135,13 @@ std::vector<Change> changes_of_part(const ModelSpec& spec, const std::string& pa
     return {{at + "feed_forward.hidden", Change::Kind::zero, {}, numbers[1], 1}};
   }
   std::vector<Change> out;
-  const bool block_of_all = kind == "block";
+  const bool block_of_all = kind == "block",
+             has_network = block.hidden > 0 || its.experts.in_layer(numbers[0]);
+  check(has_network || kind != "feed_forward", "'{}': layer {} is attention alone", part, numbers[0]);
   if (block_of_all || kind == "attention") out.push_back({mixer + ".branch"});
   if (kind == "cross_attention" || (block_of_all && both && !of_encoder))
     out.push_back({at + "cross_attention.branch"});
-  if (block_of_all || kind == "feed_forward") out.push_back({at + "feed_forward.branch"});
+  if ((block_of_all && has_network) || kind == "feed_forward") out.push_back({at + "feed_forward.branch"});
   if (block_of_all && its.layer_input_width > 0) out.push_back({at + "layer_input.branch"});
   return out;
 }

@@ -33,7 +33,7 @@ struct Layers {
 };
 
 // The gradient with respect to `logits` of the mean over rows of KL(p | softmax(logits)), and that mean.
-double divergence(const Tensor& target, const Tensor& logits, Tensor& gradient) {
+double divergence_of(const Tensor& target, const Tensor& logits, Tensor& gradient) {
   double total = 0;
   const auto softmax = [](Span<const float> row, std::vector<double>& p) {
     double top = -INFINITY, sum = 0;
@@ -82,17 +82,11 @@ std::vector<Tensor> TunedLens::logits(const Transformer& model, const ModelInput
   return out;
 }
 
-double TunedLens::fit(const Transformer& model, const ModelInput& input, int64_t rows, double learning_rate) {
-  if (!optimizer_) {
-    OptimizerConfig adam;
-    adam.name = "adam";
-    adam.weight_decay = 0;
-    adam.beta2 = 0.999;
-    optimizer_ = make_optimizer(adam, parameters_);
-  }
+double TunedLens::sum_of(const Transformer& model, const ModelInput& input, int64_t rows,
+                         const Answered& answered) const {
   const Layers layers(model, input);
   const int64_t all = layers.rows[0].rows(), chosen = std::min(rows, all);
-  check(chosen > 0, "the tuned lens: expected a pass with rows, and some of them to fit");
+  check(chosen > 0, "the tuned lens: expected a pass with rows, and some of them");
   std::vector<int32_t> which;
   for (int64_t i = 0; i < chosen; ++i) which.push_back(static_cast<int32_t>(i * all / chosen));
   const auto answers = [&](const Tensor& x) {
@@ -103,15 +97,34 @@ double TunedLens::fit(const Transformer& model, const ModelInput& input, int64_t
     const NoGrad guard;
     target = answers(select_rows(layers.rows.back(), which));
   }
-  parameters_.reset_gradients();
   double sum = 0;
   for (size_t l = 0; l < maps_.size(); ++l) {
     const Tensor logits = answers(mapped(l, select_rows(layers.rows[l], which)));
     Tensor gradient = Tensor::empty(logits.shape(), DType::f32);
-    sum += divergence(target, logits, gradient) / static_cast<double>(maps_.size());
+    sum += divergence_of(target, logits, gradient) / static_cast<double>(maps_.size());
+    if (answered) answered(logits, gradient);
+  }
+  return sum;
+}
+
+double TunedLens::divergence(const Transformer& model, const ModelInput& input, int64_t rows) const {
+  const NoGrad guard;
+  return sum_of(model, input, rows, nullptr);
+}
+
+double TunedLens::fit(const Transformer& model, const ModelInput& input, int64_t rows, double learning_rate) {
+  if (!optimizer_) {
+    OptimizerConfig adam;
+    adam.name = "adam";
+    adam.weight_decay = 0;
+    adam.beta2 = 0.999;
+    optimizer_ = make_optimizer(adam, parameters_);
+  }
+  parameters_.reset_gradients();
+  const double sum = sum_of(model, input, rows, [](const Tensor& logits, const Tensor& gradient) {
     const Seed seed{logits, gradient};
     backward(std::span(&seed, 1));
-  }
+  });
   parameters_.complete_gradients();
   optimizer_->update(parameters_, ++steps_, learning_rate, 1);
   return sum;
@@ -131,6 +144,8 @@ void TunedLens::load(const std::string& path) {
     check(found->second.shape() == p.shape && found->second.dtype() == DType::f32,
           "{}: {}: expected f32 {}, got {} {}", path, p.name, p.shape, name_of(found->second.dtype()),
           found->second.shape());
+    for (const float x : found->second.values<float>())
+      check(std::isfinite(x), "{}: {}: a number is not finite", path, p.name);
     p.master.copy(found->second);
   }
   check(file.tensors.size() == parameters_.all().size(), "{}: it has tensors of no map of this model", path);

@@ -2,6 +2,7 @@
 // layer would make of it, so that the model's own end can read it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ class TunedLens {
   // the divergence KL(model | lens) before the step, in nats, the mean over rows and layers.
   double fit(const Transformer& model, const ModelInput& input, int64_t rows, double learning_rate);
 
+  // The same mean, without a step.
+  double divergence(const Transformer& model, const ModelInput& input, int64_t rows) const;
+
   // A safetensors file with "lens.0.weight" [D, D] and "lens.0.bias" [D] for each map. Throws Error if a file
   // does not fit the model.
   void save(const std::string& path) const;
@@ -32,6 +36,10 @@ class TunedLens {
  private:
   // The rows x that leave layer l as they would leave the last one: [N, D].
   Tensor mapped(size_t l, const Tensor& x) const;
+  // The mean divergence over some rows of a pass; tells each map's logits and their gradient.
+  using Answered = std::function<void(const Tensor& logits, const Tensor& gradient)>;
+  double sum_of(const Transformer& model, const ModelInput& input, int64_t rows,
+                const Answered& answered) const;
 
   const ModelSpec& spec_;
   Parameters parameters_;

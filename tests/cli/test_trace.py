@@ -10,6 +10,7 @@ import base64
 import json
 import math
 import os
+import re
 import xml.etree.ElementTree
 
 from qkv_cli import FinishedRun, load_safetensors, main, make_text, read_text
@@ -168,8 +169,8 @@ class Trace(FinishedRun):
             self.assertLessEqual(h["previous"] + h["first"] + h["same"], 3)
             self.assertEqual(h["next"], 0)  # a decoder sees nothing behind
         self.assertRegex(self.ok("trace", self.run_dir, "--roles", "text.txt").out, r"\n0\.0 +0\.\d\d")
-        self.write("bank.conllu", "".join("1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tfox\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
-                                          "3\tsees\t_\tVERB\t_\t_\t0\troot\t_\t_\n4\thens\t_\tNOUN\t_\t_\t3\tobj\t_\t_\n\n" for _ in range(3)))
+        self.write("bank.conllu", "".join("1\ta\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tfox\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
+                                          "3\tdid\t_\tVERB\t_\t_\t0\troot\t_\t_\n4\tit\t_\tNOUN\t_\t_\t3\tobj\t_\t_\n\n" for _ in range(3)))
         found = json.loads(self.ok("trace", self.run_dir, "--roles", "bank.conllu", "--relation", "obj", "--json").out)
         self.assertEqual(found["pairs"], 3)
         self.assertEqual(found["dependent"]["best_distance"], {"distance": 1, "found": 1})
@@ -177,6 +178,15 @@ class Trace(FinishedRun):
         for h in found["dependent"]["heads"]:
             self.assertEqual(h["found"], 0)  # the verb does not see the object behind it
         self.refused("trace", self.run_dir, "--roles", "bank.conllu", "--relation", "iobj", says=["bank.conllu", "iobj"])
+        self.refused("trace", self.run_dir, "--roles", "text.txt", "--relation", "obj", says=[".conllu", "text.txt"])
+        self.refused("trace", self.run_dir, "--roles", "bank.conllu", "--relation", "obj", "--seed", "1", says=["--seed", "--relation"])
+        # A text is read to its end, or to the limit, however long its lines are.
+        self.write("line.txt", make_text(300).replace("\n", " "))
+        counts = [json.loads(self.ok("trace", self.run_dir, "--roles", name, "--json").out)["tokens"] for name in ("text.txt", "line.txt")]
+        self.assertGreater(min(counts), 1200)
+        self.assertLess(abs(counts[0] - counts[1]), 64)
+        short = json.loads(self.ok("trace", self.run_dir, "--roles", "-", "--limit", "100", "--json", stdin=make_text(300)).out)
+        self.assertLess(short["tokens"], 132)
         self.refused("trace", self.run_dir, "--circuits", "--text", "a", says=["--text", "--circuits"])
         self.refused("trace", self.run_dir, "--relation", "obj", says=["--roles FILE.conllu"])
         self.write("empty.txt", "")
@@ -237,12 +247,43 @@ class Trace(FinishedRun):
         self.assertEqual(last["lens"][-1][-1][0][1], round(max(values["probabilities"][-1]), 4))
         config = json.loads(read_text(self.path("alone/last/config.json")))
         self.assertEqual((config["model_type"], config["qkv"]["hidden"]), ("qkv", 0))
+        ablated = json.loads(self.ok("trace", "alone", "--text", "the", "--ablate", "block:0", "--json").out)
+        self.assertGreater(ablated["kl_divergence"], 0)
+        self.refused("trace", "alone", "--text", "the", "--ablate", "feed_forward:0", says=["feed_forward:0", "attention alone"])
+        self.write("alone/traces/step-00000004.json", read_text(os.path.join(folder, "step-00000004.json")).replace('"keys":', '"keys":9'))
+        self.refused("report", "alone", says=["step-00000004.json", "data"])
+        os.remove(self.path("alone/traces/step-00000004.json"))
+        self.ok("report", "alone")
         cached = self.ok("generate", "alone", "--prompt", "the", "--tokens", "5", "--temperature", "0").out
         self.assertTrue(cached.startswith("the"))
         self.ok("train", "c.toml", *arguments, "--set", "train.trace_every=0", "--overwrite")
         self.assertFalse(os.path.exists(folder))
         self.assertNotIn("Heads while training", read_text(self.path("alone/report.html")))
         self.refused("train", "c.toml", *arguments, "--set", "model.gated=true", "--overwrite", says=["model", "hidden = 0"])
+
+    def test_classes_and_numbers(self):
+        """Questions about classifiers say what qkv classify says."""
+        self.write("c.toml", "")
+        words = [("fox hen", "yes", "1.5", "a"), ("dog cat", "no", "-2", "b"), ("fox dog", "yes", "0.5", "a b"), ("cat hen", "no", "-1", "a")] * 15
+        for objective, column, of in (("classify", 1, ["--of", "yes"]), ("regression", 2, []), ("multi_label", 3, ["--of", "b"])):
+            self.write(f"{objective}.tsv", "text\tlabel\n" + "".join(f"{row[0]}\t{row[column]}\n" for row in words))
+            settings = [f"data.train={objective}.tsv", "tokenizer.type=wordpiece", "tokenizer.vocab_size=60", "model.architecture=encoder",
+                        "model.context=16", "model.width=16", "model.heads=2", "model.layers=2", f"train.objective={objective}",
+                        "train.batch_tokens=64", "train.steps=4", "train.warmup_steps=1", f"train.out={objective}"]
+            if objective == "multi_label":
+                settings.append("data.label_separator= ")
+            self.ok("train", "c.toml", *[part for s in settings for part in ("--set", s)])
+            said = json.loads(self.ok("classify", objective, "--json", stdin="fox cat\n").out)
+            got = json.loads(self.ok("trace", objective, "--text", "fox cat", "--ablate", "block:0", "--json").out)
+            before = {t["piece"]: t["before"] for t in got["tokens"]}
+            numbers = [float(x) for x in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", json.dumps(said))]
+            self.assertTrue(numbers, said)
+            for x in numbers:
+                self.assertTrue(any(abs(x - value) < 1e-3 for value in before.values()), (said, got))
+            self.assertEqual("kl_divergence" in got, objective != "regression")
+            shares = json.loads(self.ok("trace", objective, "--text", "fox cat", "--saliency", "--json", "--steps", "100", *of).out)
+            self.assertAlmostEqual(sum(t["value"] for t in shares["tokens"]), shares["logit"] - shares["baseline"], delta=0.02)
+            self.refused("trace", objective, "--text", "fox", "--lens", says=["--lens", "classes"])
 
     def test_patching(self):
         other, tokens = "the dog sat", self.json_of()["tokens"]
@@ -334,6 +375,8 @@ class Trace(FinishedRun):
         self.assertRegex(out, r"Step 5.1, queries:  Q = X W\^Q\nwhen +3.88 +3.80 +4.08 +3.42\n")
         self.assertEqual(out.count("Note: "), sum("note" in t for t in example.values()))
         self.refused("trace", self.run_dir, "--example", says=["--example", "no model"])
+        for options in (["--circuits"], ["--roles", "x"], ["--picture", "x.svg"], ["--best", "3"]):
+            self.refused("trace", "--example", *options, says=[options[0], "--example"])
         self.refused("trace", "--example", "--lens", says=["--lens"])
         self.refused("trace", "--text", "a", says=["DIR"])
 
@@ -361,6 +404,12 @@ class Trace(FinishedRun):
         refuse(["--ablate", "token 99 of"], *text, "--ablate", "position:99")
         refuse(["--target", "encoder-decoders"], *text, "--target", "a")
         refuse(["--out"], *text, "--lens", "--out", "t.safetensors")
+        refuse(["--best", "walk"], *text, "--lens", "--best", "2")
+        refuse(["--of", "empty"], *text, "--why", "--of", "")
+        refuse(["--tuned", "empty"], *text, "--lens", "--tuned", "")
+        refuse(["--baseline", "above 0"], *text, "--saliency", "--steps", "0", "--baseline", "a")
+        refuse(["--times", "infinite"], *text, "--add", "a", "--times", "1e300")
+        refuse(["--instead", "the answer itself"], *text, "--why", "--of", "d", "--instead", "d")
         self.assertFalse(os.path.exists(self.path("t.safetensors")))
         refuse(["tokens", "reads at most"], "--text", make_text(400))
 

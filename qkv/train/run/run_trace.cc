@@ -22,9 +22,12 @@ ModelInput one_sequence(std::vector<int32_t> ids) {
   return input;
 }
 
+// Empty where nothing attends, or a text has no room for tokens that come again.
 OrderedJson roles_json(const Transformer& model) {
-  RoleMeter meter(model);
   const ModelSpec& spec = model.spec();
+  const bool attends = spec.has_blocks() && spec.any_attends();
+  if (!attends || std::min(spec.context, spec.longest()) < 4) return OrderedJson::object();
+  RoleMeter meter(model);
   for (uint64_t pass = 0; pass < kPasses; ++pass)
     meter.add(one_sequence(
         repeated_tokens({}, 0, spec.vocab_size, std::min({kRepeated, spec.context, spec.longest()}), pass)));

@@ -139,6 +139,13 @@ TEST(Circuits, OfWhatIsNoProductAreRefused) {
   ModelSpec normed = spec_of(NormPlacement::pre);
   normed.attention.query_key_norm = QueryKeyNorm::heads;
   testing::expect_error([&] { circuits_of(*random_model(normed, 3)); }, {"circuits", "norms"});
+  ModelSpec two = spec_of(NormPlacement::pre);
+  two.branches = Branches::reversible;
+  two.tied = false;
+  testing::expect_error([&] { circuits_of(*random_model(two, 3)); }, {"circuits", "two"});
+  ModelSpec embedded = spec_of(NormPlacement::pre);  // tokens are not the stream
+  embedded.embedding_norm = true;
+  EXPECT_TRUE(std::isnan(circuits_of(*random_model(embedded, 3)).heads[0].copying));
 }
 
 }  // namespace
