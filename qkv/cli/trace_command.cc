@@ -14,12 +14,14 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
+#include "qkv/bridge/forward_inputs.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/model_notes.h"
 #include "qkv/cli/trace_heads.h"
 #include "qkv/cli/trace_questions.h"
 #include "qkv/io/container/safetensors.h"
+#include "qkv/models/feature_embedding.h"
 #include "qkv/text/unicode.h"
 #include "qkv/trace/example.h"
 #include "qkv/trace/lens.h"
@@ -182,6 +184,39 @@ int64_t TracedModel::answer(const std::string& name, const std::string& before, 
   for (int64_t c = 0; c < spec.classes(); ++c)
     if (std::to_string(c) == name) return c;
   throw UsageError(fmt::format("{}: expected one of {}, got '{}'", option, fmt::join(names, ", "), name));
+}
+
+namespace {
+
+// The names of tokens, and of features by their places.
+std::vector<std::string> names_of_rows(const std::vector<int32_t>& ids, const char* feature) {
+  std::vector<std::string> out;
+  int64_t features = 0;
+  for (const int32_t id : ids)
+    out.push_back(id == kFeature ? fmt::format("{} {}", feature, features++) : std::to_string(id));
+  return out;
+}
+
+}  // namespace
+
+ModelInput input_of_file(const TraceOptions& o, const TracedModel& m, WalkLabels& labels) {
+  const ModelSpec& spec = m.model().spec();
+  check(spec.problem != Problem::multiple_choice,
+        "--inputs: not of multiple choice, which reads several texts");
+  const Inputs read =
+      read_inputs(read_safetensors(o.inputs), o.inputs, spec, load_special_ids(resolve_model_dir(o.dir)));
+  check(read.tokens.rows == 1 && read.tokens.lengths[0] > 0,
+        "{}: trace reads one sequence at a time, got {} rows (a batch of 1)", o.inputs, read.tokens.rows);
+  const bool patches = spec.features.kind == FeatureSpec::Kind::patches;
+  labels.ids = read.tokens.ids;
+  labels.tokens = names_of_rows(labels.ids, patches ? "patch" : "frame");
+  if (read.source.rows > 0) {
+    labels.source_ids = read.source.ids;
+    labels.source = names_of_rows(labels.source_ids, "frame");
+  }
+  labels.piece = [&m](int64_t id) { return m.piece(id); };
+  labels.classes = spec.labels;
+  return read.input;
 }
 
 ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::string& given_text,
@@ -377,9 +412,12 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
       {"--seed", "--by resample or --roles", o.by == "resample"},
       {"--limit", "--roles or --fit-lens", false},
       {"--tuned", "--lens or --page", o.lens || page},
-      {"--second", "a model that reads pairs of texts", pairs && o.ids.empty()},
+      {"--second", "a model that reads pairs of texts", pairs && o.given("--text")},
       {"--target-ids", "--ids", !o.ids.empty()},
-      {"--target", "--text", o.ids.empty()},
+      {"--target", "--text", o.given("--text")},
+      {"--write", "--text or --ids", o.inputs.empty()},
+      {"--patch-from", "--text or --ids", o.inputs.empty()},
+      {"--add", "--text or --ids", o.inputs.empty()},
       {"--values", "the walk", walk},
       {"--layers", "the walk", walk},
       {"--heads", "the walk as text or picture", walk && !o.json && o.out.empty()},
@@ -394,26 +432,14 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
 
 // Throws UsageError for an option that was given an empty value: a script's unset variable, most likely.
 void expect_values(const TraceOptions& o) {
-  const std::pair<const char*, const std::string*> options[] = {{"--target", &o.target},
-                                                                {"--second", &o.second},
-                                                                {"--ids", &o.ids},
-                                                                {"--target-ids", &o.target_ids},
-                                                                {"--out", &o.out},
-                                                                {"--page", &o.page},
-                                                                {"--picture", &o.picture},
-                                                                {"--layers", &o.layers},
-                                                                {"--heads", &o.heads},
-                                                                {"--tokens", &o.tokens},
-                                                                {"--of", &o.of},
-                                                                {"--instead", &o.instead},
-                                                                {"--baseline", &o.baseline},
-                                                                {"--patch-from", &o.patch_from},
-                                                                {"--add", &o.add},
-                                                                {"--minus", &o.minus},
-                                                                {"--roles", &o.roles},
-                                                                {"--relation", &o.relation},
-                                                                {"--fit-lens", &o.fit_lens},
-                                                                {"--tuned", &o.tuned}};
+  const std::pair<const char*, const std::string*> options[] = {
+      {"--target", &o.target},     {"--second", &o.second},         {"--ids", &o.ids},
+      {"--inputs", &o.inputs},     {"--target-ids", &o.target_ids}, {"--out", &o.out},
+      {"--page", &o.page},         {"--picture", &o.picture},       {"--layers", &o.layers},
+      {"--heads", &o.heads},       {"--tokens", &o.tokens},         {"--of", &o.of},
+      {"--instead", &o.instead},   {"--baseline", &o.baseline},     {"--patch-from", &o.patch_from},
+      {"--add", &o.add},           {"--minus", &o.minus},           {"--roles", &o.roles},
+      {"--relation", &o.relation}, {"--fit-lens", &o.fit_lens},     {"--tuned", &o.tuned}};
   for (const auto& [option, value] : options)
     if (o.given(option) && value->empty() && option != std::string_view("--target"))
       throw UsageError(fmt::format("{}: expected a value, it is empty", option));
@@ -463,10 +489,11 @@ void run(TraceOptions o) {
     throw UsageError("--picture: takes the place of --json, --out and --page");
   expect_values(o);
   if (o.reads_no_text()) return run_without_text(o);
-  const bool by_ids = !o.ids.empty();
-  if (by_ids == o.given("--text"))
-    throw UsageError(by_ids ? "--ids: takes the place of --text, give one of them"
-                            : "--text: expected a text (or --ids)");
+  const bool by_file = !o.inputs.empty(), by_ids = !o.ids.empty() || by_file;
+  const int sources = by_file + !o.ids.empty() + o.given("--text");
+  if (sources != 1)
+    throw UsageError(sources > 1 ? "--text, --ids, --inputs: each takes the others' place, give one of them"
+                                 : "--text: expected a text (or --ids, or --inputs)");
   TracedModel m;
   const DType compute = compute_type(o.dtype);
   if (by_ids)
@@ -475,7 +502,7 @@ void run(TraceOptions o) {
     m.text = load(o.dir, compute);
   note_left_out(o.dir, m.model());
   const ModelSpec& spec = m.model().spec();
-  check(!spec.features.any(), "{}: it reads images or spectrograms, which trace does not show yet", o.dir);
+  check(by_file || !spec.features.any(), "{}: it reads images or spectrograms: give them as --inputs", o.dir);
   check(spec.order != Order::permuted, "{}: its order of tokens is permuted, which trace does not show yet",
         o.dir);
   const bool both = spec.architecture == Architecture::encoder_decoder;
@@ -484,7 +511,8 @@ void run(TraceOptions o) {
       if (o.given(option))
         throw UsageError(fmt::format("{}: of encoder-decoders, which {} is not", option, o.dir));
   WalkLabels labels;
-  const ModelInput input = traced_input(o, m, by_ids ? o.ids : o.text, labels);
+  const std::string given = by_ids ? o.ids : o.text;
+  const ModelInput input = by_file ? input_of_file(o, m, labels) : traced_input(o, m, given, labels);
   o.walk.layers =
       numbers_of(o.layers, "--layers", "blocks", std::max(spec.layers, both ? spec.encoder_layers : 0));
   o.walk.heads = numbers_of(o.heads, "--heads", "heads", spec.attention.heads);
@@ -498,7 +526,7 @@ void run(TraceOptions o) {
           "--page: shows all of it, without --lens, --why, --saliency, --ablate, --add, --patch-from, --json "
           "and --out");
     write_file_atomically(o.page,
-                          trace_page(m.model(), input, labels, o.dir, by_ids ? o.ids : o.text, o.tuned));
+                          trace_page(m.model(), input, labels, o.dir, by_file ? o.inputs : given, o.tuned));
     fmt::print(stderr, "{}: open it in a browser\n", o.page);
     return;
   }
@@ -537,6 +565,9 @@ void add_trace_command(Command& app) {
       "--target", o->target,
       "Text that an encoder-decoder's decoder reads (default: up to 24 tokens that it writes itself)");
   c->add_option("--ids", o->ids, "Token ids in place of --text");
+  c->add_option(
+      "--inputs", o->inputs,
+      "Safetensors file with one sequence of inputs, as qkv forward reads them: images, spectrograms, masks");
   c->add_option("--target-ids", o->target_ids, "Token ids in place of --target");
   c->add_option("--values", o->values,
                 "Names of the values to show, * for any characters: '*.attention.*,logits'")

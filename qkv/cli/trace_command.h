@@ -14,7 +14,7 @@
 namespace qkv {
 
 struct TraceOptions {
-  std::string dir, text, second, target, ids, target_ids, out, page, picture, dtype = "f32";
+  std::string dir, text, second, target, ids, target_ids, inputs, out, page, picture, dtype = "f32";
   std::string layers, heads, tokens;
   std::vector<std::string> values;
   bool json = false, example = false;
@@ -73,6 +73,9 @@ void write_picture(const TraceOptions& o, const std::vector<Panel>& panels);
 // The input of a model that reads o.text (or another text of the same kind).
 ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::string& text,
                         WalkLabels& labels);
+
+// The input of the file of --inputs.
+ModelInput input_of_file(const TraceOptions& o, const TracedModel& m, WalkLabels& labels);
 
 // Answers --lens, --why, --saliency, --ablate, --add or --patch-from: prints text, or JSON.
 void answer_trace_questions(const TraceOptions& o, const TracedModel& m, const ModelInput& input,

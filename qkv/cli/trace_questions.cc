@@ -9,6 +9,7 @@
 
 #include "qkv/cli/console.h"
 #include "qkv/infer/predict.h"
+#include "qkv/models/feature_embedding.h"
 #include "qkv/text/unicode.h"
 #include "qkv/trace/gradients.h"
 #include "qkv/trace/lens.h"
@@ -148,8 +149,10 @@ ModelInput with_one_token(const TracedModel& m, const ModelInput& input, int32_t
   ModelInput out = input;
   Indices& ids = source ? out.source : out.ids;
   std::vector<int32_t> all(ids.values().begin(), ids.values().end());
+  const bool features = std::ranges::find(all, kFeature) != all.end();
+  if (features) out.features = Tensor::zeros(input.features.shape(), DType::f32);  // black, silent
   for (int32_t& id : all)
-    if (!m.text || !m.text->tokenizer.is_special(static_cast<text::TokenId>(id))) id = token;
+    if (!features && !(m.text && m.text->tokenizer.is_special(static_cast<text::TokenId>(id)))) id = token;
   ids = std::move(all);
   return out;
 }

@@ -5,15 +5,16 @@ usage: test_trace.py QKV [unittest arguments]
 """
 # Covers: qkv/cli/trace_command.cc, qkv/cli/trace_questions.cc, qkv/trace/step.cc, qkv/trace/walk.cc
 # Covers: qkv/trace/example.cc, qkv/trace/page.cc, qkv/cli/trace_changes.cc, qkv/cli/trace_heads.cc
-# Covers: qkv/cli/trace_lens.cc, qkv/cli/trace_texts.cc, qkv/trace/picture.cc, qkv/train/run/run_trace.cc, qkv/report/trace_section.cc
+# Covers: qkv/bridge/forward_inputs.cc, qkv/cli/trace_lens.cc, qkv/cli/trace_texts.cc, qkv/trace/picture.cc, qkv/train/run/run_trace.cc, qkv/report/trace_section.cc
 import base64
 import json
 import math
 import os
+import random
 import re
 import xml.etree.ElementTree
 
-from qkv_cli import FinishedRun, load_safetensors, main, make_text, read_text
+from qkv_cli import FinishedRun, load_safetensors, main, make_text, read_text, safetensors_bytes
 
 
 class Trace(FinishedRun):
@@ -284,6 +285,51 @@ class Trace(FinishedRun):
             shares = json.loads(self.ok("trace", objective, "--text", "fox cat", "--saliency", "--json", "--steps", "100", *of).out)
             self.assertAlmostEqual(sum(t["value"] for t in shares["tokens"]), shares["logit"] - shares["baseline"], delta=0.02)
             self.refused("trace", objective, "--text", "fox", "--lens", says=["--lens", "classes"])
+
+    def test_images_spectrograms_and_masks(self):
+        """--inputs reads what qkv forward reads, and the walk ends with what it computes."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        chooser = random.Random(1)
+
+        def file_of(name, **tensors):
+            with open(self.path(name), "wb") as file:
+                file.write(safetensors_bytes({key: ("F32" if isinstance(values[0], float) else "I64", shape, values)
+                                              for key, (shape, values) in tensors.items()}))
+            return name
+
+        def flat(x):
+            return [y for part in x for y in flat(part)] if isinstance(x, list) else [x]
+
+        def compared(model, inputs, traced, expected):
+            self.ok("forward", model, "--inputs", inputs, "--outputs", "out.safetensors")
+            want = load_safetensors(self.path("out.safetensors"))[expected][1]
+            got = next(v["values"] for v in json.loads(self.ok("trace", model, "--inputs", inputs, "--json").out)["values"] if v["name"] == traced)
+            for a, b in zip(flat(got), want, strict=True):
+                self.assertAlmostEqual(a, b, 4)
+        vit = os.path.join(here, "../golden/hf/vit")
+        with open(os.path.join(vit, "config.json"), encoding="utf8") as file:
+            config = json.load(file)
+        shape = [1, config["num_channels"], config["image_size"], config["image_size"]]
+        image = file_of("image.safetensors", pixel_values=(shape, [chooser.uniform(-1, 1) for _ in range(math.prod(shape))]))
+        compared(vit, image, "classes", "logits")
+        out = self.ok("trace", vit, "--inputs", image).out
+        self.assertIn("patch 0", out)
+        shares = json.loads(self.ok("trace", vit, "--inputs", image, "--saliency", "--json", "--steps", "200").out)
+        self.assertAlmostEqual(sum(t["value"] for t in shares["tokens"]), shares["logit"] - shares["baseline"], delta=0.02)
+        self.ok("trace", vit, "--inputs", image, "--page", "image.html")
+        self.refused("trace", vit, "--ids", "1", says=["--inputs"])
+        whisper = os.path.join(here, "../golden/hf/whisper")
+        with open(os.path.join(whisper, "config.json"), encoding="utf8") as file:
+            bins = json.load(file)["num_mel_bins"]
+        sound = file_of("sound.safetensors", input_features=([1, bins, 8], [chooser.uniform(-1, 1) for _ in range(8 * bins)]),
+                        decoder_input_ids=([1, 3], [1, 2, 3]))
+        compared(whisper, sound, "logits", "logits")
+        self.assertIn("frame 3", self.ok("trace", whisper, "--inputs", sound).out)
+        mask = file_of("mask.safetensors", input_ids=([1, 3], [3, 4, 5]), attention_mask=([1, 3, 3], [1, 0, 0, 0, 1, 0, 1, 1, 1]))
+        compared(self.run_dir, mask, "logits", "logits")
+        two = file_of("two.safetensors", input_ids=([2, 3], [3, 4, 5, 3, 4, 5]))
+        self.refused("trace", self.run_dir, "--inputs", two, says=["two.safetensors", "2 rows"])
+        self.refused("trace", self.run_dir, "--inputs", mask, "--text", "a", says=["--text", "--inputs"])
 
     def test_patching(self):
         other, tokens = "the dog sat", self.json_of()["tokens"]
