@@ -130,10 +130,14 @@ bool tells_classes(const Family& family, const ModelSpec& s) {
 ModelSpec spec_of(const Family& family, const JsonField& config) {
   if (!family.rotates_by_type) expect_one_rotation(config);
   ModelSpec s = family.read_config(config);
-  if (&family != &native_family())
-    for (const BlockSpec* block : s.blocks_in_use())
-      check(block->hidden > 0 || block->experts.count > 0,
-            "{}: feed-forward networks of width 0: a published model has none such", config.place());
+  const auto expect_network = [&](const BlockSpec& block) {
+    check(block.hidden > 0 || block.experts.count > 0,
+          "{}: feed-forward networks of width 0: a published model has none such", config.place());
+  };
+  if (&family != &native_family()) {
+    expect_network(s);
+    for (const BlockKind& kind : s.kinds) expect_network(kind.block);
+  }
   if (!family.language_model.empty()) read_decoder_head(family, config, s);
   if (s.architecture == Architecture::encoder_decoder) expect_writer(config);
   if (s.output == Output::sequence_classes && s.problem != Problem::multiple_choice &&

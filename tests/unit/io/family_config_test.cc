@@ -314,6 +314,13 @@ TEST(ModelDir, PartsOfT5Gemma) {
 
 // Families that name each layer in the file would write billions of lines to check whether they can express
 // it.
+// Only qkv's own format has blocks of attention alone.
+TEST(ModelDir, NetworksWithoutWidthAreRefused) {
+  const Json config = {{"model_type", "gpt2"}, {"n_layer", 1}, {"vocab_size", 64}, {"n_embd", 64},
+                       {"n_head", 4},          {"n_inner", 0}, {"n_positions", 64}};
+  expect_error([&] { parse_spec(config.dump(), "config.json"); }, {"config.json", "width 0"});
+}
+
 TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
   for (const char* type : {"gemma2", "gpt_oss", "llama4_text", "modernbert", "qwen2", "qwen3", "qwen3_moe",
                            "gemma3_text", "gemma4_text", "olmo3", "cohere2", "exaone4", "smollm3",
