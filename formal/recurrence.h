@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "formal/named.h"
 #include "formal/notation.h"
 
 namespace qkv::formal {
@@ -33,7 +34,8 @@ struct RecurrenceParameters {
 template <typename T>
 Matrix<T> LSTM(const Matrix<T>& X, const RecurrenceParameters<T>& theta) {
   const Index d = theta.U.cols(), l = X.cols();
-  Matrix<T> H = Matrix<T>::Constant(d, l, T(0));
+  named("input", affine(theta.W, X, theta.b));
+  Matrix<T> H = Matrix<T>::Constant(d, l, T(0)), states = Matrix<T>::Constant(2 * d, l, T(0));
   Vector<T> h = Vector<T>::Constant(d, T(0)), c = h;
   for (Index t = 1; t <= l; ++t) {
     const Vector<T> a = theta.W * column(X, t) + theta.U * h + theta.b;
@@ -44,7 +46,9 @@ Matrix<T> LSTM(const Matrix<T>& X, const RecurrenceParameters<T>& theta) {
       h[j] = o * tanh(c[j]);
     }
     column(H, t) = h;
+    column(states, t) << h, c;
   }
+  named("states", states);
   return H;
 }
 
@@ -53,6 +57,7 @@ Matrix<T> LSTM(const Matrix<T>& X, const RecurrenceParameters<T>& theta) {
 template <typename T>
 Matrix<T> GRU(const Matrix<T>& X, const RecurrenceParameters<T>& theta) {
   const Index d = theta.U.cols(), l = X.cols();
+  named("input", affine(theta.W, X, theta.b));
   const Matrix<T> U_zr = theta.U.topRows(2 * d), U_n = theta.U.bottomRows(d);
   Matrix<T> H = Matrix<T>::Constant(d, l, T(0));
   Vector<T> h = Vector<T>::Constant(d, T(0));
@@ -70,7 +75,7 @@ Matrix<T> GRU(const Matrix<T>& X, const RecurrenceParameters<T>& theta) {
     }
     column(H, t) = h;
   }
-  return H;
+  return named("states", H);
 }
 
 template <typename T>
@@ -84,6 +89,8 @@ Matrix<T> recur_both_ways(RecurrentCell cell, const Matrix<T>& X, const Recurren
                           const RecurrenceParameters<T>& backward) {
   const Index d = forward.U.cols();
   Matrix<T> H(2 * d, X.cols());
+  named("forward.input", affine(forward.W, X, forward.b));
+  named("backward.input", affine(backward.W, X, backward.b));
   H.topRows(d) = recur(cell, X, forward);
   const Matrix<T> turned = X.rowwise().reverse();
   H.bottomRows(d) = recur(cell, turned, backward).rowwise().reverse();

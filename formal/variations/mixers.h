@@ -25,7 +25,7 @@ Matrix<T> running_mean(const Matrix<T>& X) {
 template <typename T>
 Matrix<T> varied_mixer(const Matrix<T>& X, const VariedMixer<T>& theta, const VariedHyperparameters& h) {
   if (h.mixer == Mixer::average)
-    return affine(theta.W_o, running_mean(affine(theta.W_v, X, theta.b_v)), theta.b_o);
+    return affine(theta.W_o, running_mean(named("values", affine(theta.W_v, X, theta.b_v))), theta.b_o);
   const RecurrentCell cell = h.mixer == Mixer::LSTM ? RecurrentCell::LSTM : RecurrentCell::GRU;
   return h.bidirectional ? recur_both_ways(cell, X, theta.forward, theta.backward)
                          : recur(cell, X, theta.forward);

@@ -5,13 +5,15 @@
 namespace qkv {
 
 Average::Average(Parameters& parameters, const std::string& name, int64_t width, InitStd std)
-    : width_(width),
+    : name_(name),
+      width_(width),
       value_(parameters, name + ".value", width, width, true, std.inner),
       out_(parameters, name + ".out", width, width, true, std.out) {}
 
 Tensor Average::forward(const Tensor& x, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
-  const Tensor values = value_.forward(x, context);
+  Tensor values = value_.forward(x, context);
+  context.visit(name_, ".values", values);
   RecurrentState* memory = state(context);
   if (memory == nullptr) return out_.forward(running_mean(values, offsets).mean, context);
   if (!memory->begun()) memory->begin(Tensor::zeros({memory->sequences(), width_}, DType::f32));

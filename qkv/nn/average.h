@@ -22,6 +22,7 @@ class Average : public Sublayer, private Remembering<RecurrentState> {
   void add_states(DecodingStates& states, int64_t sequences) const override { add_state(states, sequences); }
 
  private:
+  std::string name_;
   std::unique_ptr<RecurrentState> make_state(int64_t sequences) const override {
     return std::make_unique<RecurrentState>(sequences, width_);
   }

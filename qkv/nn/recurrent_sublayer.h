@@ -22,6 +22,10 @@ class RecurrentSublayer : public Sublayer {
   }
 
  private:
+  // The input of one way's gates, W x + b.
+  Tensor input(const Recurrence& way, const char* name, const Tensor& x, const Context& context) const;
+
+  std::string name_;
   Recurrence forward_;
   std::unique_ptr<Recurrence> backward_;
 };

@@ -184,6 +184,12 @@ Step step_in_block(const ModelSpec& model, const Place& place) {
                : step_of_attention(at, of);
   } else if (part == "feed_forward") {
     step = step_of_feed_forward(at, of, up, down);
+  } else if (of.ends_with("input")) {
+    step = {"input of the gates", affine("W", at.input, "b", true)};
+  } else if (of == "states") {
+    step = {"states of the recurrence"};
+  } else if (of == "values") {
+    step = {"values", "V = " + affine("W_v", at.input, "b_v", true)};
   }
   const std::string branch = cross                    ? fmt::format("MHAttention({}, Z)", at.input)
                              : part == "attention"    ? fmt::format("MHAttention({})", at.input)

@@ -50,7 +50,7 @@ class FormalValues {
     if (of == "probabilities") return at(fmt::format("{}A^{}", in, head + 1));
     if (of == "queries") return heads(in + "Q^", a.heads);
     if (of == "keys") return heads(in + "K^", a.kv_heads);
-    if (of == "values") return heads(in + "V^", a.kv_heads);
+    if (of == "values" && (!mixes || block.mixer.attends())) return heads(in + "V^", a.kv_heads);
     if (of == "heads") return at(in + "Y");
     if (of == "global.probabilities") {  // the queries that see all
       const Pattern pattern = a.patterns[static_cast<size_t>(layer) % a.patterns.size()];
