@@ -276,9 +276,9 @@ void answer_relation(const TraceOptions& o, const TracedModel& m) {
       "{} pairs of words related by {}. The share in which the most attended word is "
       "the other:\n",
       ahead.pairs(), o.relation);
-  for (const auto& [meter, key, title] :
-       {std::tuple(&ahead, "dependent", "from the head word, its dependent"),
-        std::tuple(&back, "head", "from the dependent, its head word")}) {
+  for (const auto& [of, key, title] : {std::tuple(&ahead, "dependent", "from the head word, its dependent"),
+                                       std::tuple(&back, "head", "from the dependent, its head word")}) {
+    const RelationMeter* meter = of;
     const auto share = [&](int64_t found) {
       return static_cast<double>(found) / static_cast<double>(meter->pairs());
     };

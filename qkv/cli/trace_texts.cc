@@ -26,7 +26,7 @@ struct Around {
 
   explicit Around(const TracedModel& m) {
     const auto plain = m.text->tokenizer.encode("a", false).ids, whole = m.text->tokenizer.encode("a").ids;
-    const auto at = std::ranges::search(whole, plain).begin();
+    const auto at = std::search(whole.begin(), whole.end(), plain.begin(), plain.end());
     before.assign(whole.begin(), at);
     behind.assign(at + std::min(std::ssize(plain), whole.end() - at), whole.end());
     // A decoder's text goes on.

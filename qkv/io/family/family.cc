@@ -207,7 +207,7 @@ const Family& family_of(const JsonField& config) {
     if (const auto field = config.find(key))
       check(field->json().empty(), "{}: not supported: the weights must be whole, in f32, bf16 or f16",
             field->place());
-  const std::string name = type.string();
+  const std::string& name = type.string();
   check(name != "clip", "{}: CLIP is two models, of texts and of images: qkv forward compares them",
         type.place());
   if (const Family* f = find_family(name)) return *f;
