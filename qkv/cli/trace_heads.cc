@@ -248,7 +248,7 @@ void answer_relation(const TraceOptions& o, const TracedModel& m) {
   const auto heads = read_conll(o.roles, kWord, kHead), kinds = read_conll(o.roles, kWord, kKind);
   RelationMeter ahead(m.model()), back(m.model());
   int64_t tokens = 0, left_out = 0;
-  const int64_t longest = std::min<int64_t>(256, m.model().spec().longest());  // attention costs its square
+  const int64_t longest = longest_pass(m);
   for (size_t s = 0; s < kinds.size() && tokens < o.limit; ++s) {
     RelatedWords text;
     text.pairs = related(heads[s], kinds[s], o.relation, o.roles);
@@ -272,10 +272,10 @@ void answer_relation(const TraceOptions& o, const TracedModel& m) {
         kKind);
   OrderedJson json = {
       {"model", o.dir}, {"relation", o.relation}, {"pairs", ahead.pairs()}, {"left_out", left_out}};
-  std::string out = fmt::format(
-      "{} pairs of words related by {}. The share in which the most attended word is "
-      "the other:\n",
-      ahead.pairs(), o.relation);
+  std::string out =
+      fmt::format("{} of words related by {}.{} The share in which the most attended word is the other:\n",
+                  counted(ahead.pairs(), "pair"), o.relation,
+                  left_out == 0 ? "" : fmt::format(" {} left out: too long.", counted(left_out, "sentence")));
   for (const auto& [of, key, title] : {std::tuple(&ahead, "dependent", "from the head word, its dependent"),
                                        std::tuple(&back, "head", "from the dependent, its head word")}) {
     const RelationMeter* meter = of;

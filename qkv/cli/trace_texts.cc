@@ -16,10 +16,6 @@ namespace {
 constexpr int64_t kLongest = 256;  // tokens of a pass, whose attention costs their square
 constexpr size_t kBytes = 4096;    // read at once
 
-int64_t longest_pass(const TracedModel& m) {
-  return std::min(kLongest, m.model().spec().longest());
-}
-
 // The special tokens that a tokenizer puts before and behind a text.
 struct Around {
   std::vector<text::TokenId> before, behind;
@@ -79,6 +75,10 @@ ModelInput input_of_ids(const TracedModel& m, std::vector<int32_t> ids) {
 }
 
 }  // namespace
+
+int64_t longest_pass(const TracedModel& m) {
+  return std::min(kLongest, m.model().spec().longest());
+}
 
 void expect_one_stack(const TracedModel& m, const char* option) {
   const ModelSpec& spec = m.model().spec();

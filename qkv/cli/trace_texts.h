@@ -11,6 +11,8 @@ namespace qkv {
 // Throws Error naming the option for a model that does not read one text in order.
 void expect_one_stack(const TracedModel& m, const char* option);
 
+// The most tokens of a pass.
+int64_t longest_pass(const TracedModel& m);
 // The tokens of a text as the model reads them.
 text::Encoding tokens_of(const TracedModel& m, const std::string& text);
 ModelInput input_of_tokens(const TracedModel& m, const std::vector<text::TokenId>& tokens);

@@ -8,13 +8,15 @@
 namespace qkv {
 namespace {
 
+const std::string& name_of_gradient(const TracedGradient& x) {
+  return x.value.name;
+}
+
 // Records values, and gradients as a backward pass comes to them.
 class GradientTrace : public Probe {
  public:
   explicit GradientTrace(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
-  bool wants(std::string_view name) const override {
-    return std::ranges::any_of(patterns_, [&](const std::string& p) { return fits_pattern(name, p); });
-  }
+  bool wants(std::string_view name) const override { return fits_any(name, patterns_); }
   void visit(std::string_view name, Tensor& value) override {
     const size_t at = values_.size();
     values_.push_back({{std::string(name), f32_copy(value)},
@@ -22,7 +24,7 @@ class GradientTrace : public Probe {
     value = watch(value, [this, at](const Tensor& g) { values_[at].gradient.rows = f32_copy(g); });
   }
   void visit_head(std::string_view name, int64_t sequence, int64_t head, Tensor& value) override {
-    auto found = std::ranges::find(values_, name, [](const TracedGradient& x) { return x.value.name; });
+    auto found = std::ranges::find(values_, name, name_of_gradient);
     if (found == values_.end())
       found = values_.insert(found, {TracedValue{std::string(name)}, TracedValue{std::string(name)}});
     const size_t at = found - values_.begin(), h = found->value.heads.size();
@@ -51,7 +53,7 @@ double product(const Tensor& a, const Tensor& b, int64_t row) {
 }  // namespace
 
 const TracedGradient& Gradients::at(std::string_view name) const {
-  const auto found = std::ranges::find(values, name, [](const TracedGradient& x) { return x.value.name; });
+  const auto found = std::ranges::find(values, name, name_of_gradient);
   check(found != values.end(), "gradients: there is no value '{}'", name);
   return *found;
 }
@@ -116,7 +118,7 @@ Saliency integrated_gradients(const Transformer& model, const ModelInput& input,
       out.tokens[r] += (product(to, gradient, r) - product(from, gradient, r)) / static_cast<double>(steps);
   }
   const auto at = [&](double share) {
-    return gradients_of(model, input, question, {}, {place(share)}).answer;
+    return answer_in(logits_with(model, input, {place(share)}), question);
   };
   out.answer = at(1);
   out.without = at(0);

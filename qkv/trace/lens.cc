@@ -128,18 +128,24 @@ std::string last_stack_of(const ModelSpec& spec) {
   return spec.architecture == Architecture::encoder ? "encoder" : "decoder";
 }
 
-std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input) {
+LayerRows rows_by_layer(const Transformer& model, const ModelInput& input) {
   const ModelSpec& spec = model.spec();
-  check(has_lens(spec), "the logit lens needs a model of tokens whose blocks add to one stream");
-  const NoGrad guard;
   const std::string stack = last_stack_of(spec);
   std::vector<std::string> names = {stack + ".embedding"};
   for (int64_t l = 0; l < spec.layers; ++l) names.push_back(block_output(spec, stack, l));
   Trace trace(names);
-  const DType type = run_traced(model, input, trace).dtype();
+  LayerRows out{{}, run_traced(model, input, trace).dtype()};
+  for (const std::string& name : names) out.rows.push_back(trace.at(name).rows);
+  return out;
+}
+
+std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input) {
+  check(has_lens(model.spec()), "the logit lens needs a model of tokens whose blocks add to one stream");
+  const NoGrad guard;
+  const LayerRows layers = rows_by_layer(model, input);
   std::vector<Tensor> out;
-  for (const std::string& name : names)
-    out.push_back(model.logits(model.last_norm(convert(trace.at(name).rows, type))));
+  for (const Tensor& rows : layers.rows)
+    out.push_back(model.logits(model.last_norm(convert(rows, layers.type))));
   return out;
 }
 

@@ -13,6 +13,14 @@ namespace qkv {
 // logits and a last stack of serial blocks.
 std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input);
 
+// The rows that leave the input of the blocks and each block in a pass, f32 [N, D] each, and the type of the
+// model's own.
+struct LayerRows {
+  std::vector<Tensor> rows;
+  DType type;
+};
+LayerRows rows_by_layer(const Transformer& model, const ModelInput& input);
+
 // A part of a logit.
 struct Contribution {
   std::string name;  // a value that is added to the residual stream, or "bias": the end's own

@@ -45,8 +45,12 @@ bool fits_pattern(std::string_view name, std::string_view pattern) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+bool fits_any(std::string_view name, const std::vector<std::string>& patterns) {
+  return std::ranges::any_of(patterns, [&](const std::string& p) { return fits_pattern(name, p); });
+}
+
 bool Trace::wants(std::string_view name) const {
-  return std::ranges::any_of(patterns_, [&](const std::string& p) { return fits_pattern(name, p); });
+  return fits_any(name, patterns_);
 }
 
 void Trace::visit(std::string_view name, Tensor& value) {
@@ -84,7 +88,7 @@ ValueStream::ValueStream(std::string_view patterns, Function f) : f_(std::move(f
 }
 
 bool ValueStream::wants(std::string_view name) const {
-  return std::ranges::any_of(patterns_, [&](const std::string& p) { return fits_pattern(name, p); });
+  return fits_any(name, patterns_);
 }
 
 void ValueStream::visit(std::string_view name, Tensor& value) {

@@ -31,6 +31,7 @@ struct TracedValue {
 
 // True if a name fits a pattern, in which * stands for any characters.
 bool fits_pattern(std::string_view name, std::string_view pattern);
+bool fits_any(std::string_view name, const std::vector<std::string>& patterns);
 
 // A probe that copies values whose names fit one of some patterns, in the order of the pass.
 class Trace : public Probe {

@@ -4,33 +4,14 @@
 
 #include <cmath>
 
-#include "qkv/base/file.h"
 #include "qkv/io/container/safetensors.h"
-#include "qkv/models/stack.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/rows.h"
 #include "qkv/trace/lens.h"
-#include "qkv/trace/trace.h"
 
 namespace qkv {
 namespace {
-
-// The rows that leave each layer in a pass, f32.
-struct Layers {
-  std::vector<Tensor> rows;
-  DType type = DType::f32;  // the type of the model's rows
-
-  Layers(const Transformer& model, const ModelInput& input) {
-    const ModelSpec& spec = model.spec();
-    const std::string stack = last_stack_of(spec);
-    std::vector<std::string> names = {stack + ".embedding"};
-    for (int64_t l = 0; l < spec.layers; ++l) names.push_back(block_output(spec, stack, l));
-    Trace trace(names);
-    type = run_traced(model, input, trace).dtype();
-    for (const std::string& name : names) rows.push_back(trace.at(name).rows);
-  }
-};
 
 // The gradient with respect to `logits` of the mean over rows of KL(p | softmax(logits)), and that mean.
 double divergence_of(const Tensor& target, const Tensor& logits, Tensor& gradient) {
@@ -58,7 +39,7 @@ double divergence_of(const Tensor& target, const Tensor& logits, Tensor& gradien
 
 }  // namespace
 
-TunedLens::TunedLens(const ModelSpec& spec) : spec_(spec) {
+TunedLens::TunedLens(const ModelSpec& spec) {
   check(has_lens(spec), "the tuned lens needs a model of tokens whose blocks add to one stream");
   for (int64_t l = 0; l < spec.layers; ++l)
     maps_.emplace_back(
@@ -75,7 +56,7 @@ Tensor TunedLens::mapped(size_t l, const Tensor& x) const {
 
 std::vector<Tensor> TunedLens::logits(const Transformer& model, const ModelInput& input) const {
   const NoGrad guard;
-  const Layers layers(model, input);
+  const LayerRows layers = rows_by_layer(model, input);
   std::vector<Tensor> out;
   for (size_t l = 0; l < layers.rows.size(); ++l)
     out.push_back(model.logits(model.last_norm(convert(mapped(l, layers.rows[l]), layers.type))));
@@ -84,7 +65,7 @@ std::vector<Tensor> TunedLens::logits(const Transformer& model, const ModelInput
 
 double TunedLens::sum_of(const Transformer& model, const ModelInput& input, int64_t rows,
                          const Answered& answered) const {
-  const Layers layers(model, input);
+  const LayerRows layers = rows_by_layer(model, input);
   const int64_t all = layers.rows[0].rows(), chosen = std::min(rows, all);
   check(chosen > 0, "the tuned lens: expected a pass with rows, and some of them");
   std::vector<int32_t> which;

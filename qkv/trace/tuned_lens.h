@@ -15,7 +15,7 @@ namespace qkv {
 // Affine maps x + W x + b of the input of the blocks and of each block but the last, which needs none.
 class TunedLens {
  public:
-  // Maps that change nothing: the logit lens. REQUIRES: has_lens(spec). `spec` must outlive this.
+  // Maps that change nothing: the logit lens. REQUIRES: has_lens(spec).
   explicit TunedLens(const ModelSpec& spec);
 
   // As logit_lens(): logits f32 [N, V] of the input of the blocks, then of each block.
@@ -41,7 +41,6 @@ class TunedLens {
   double sum_of(const Transformer& model, const ModelInput& input, int64_t rows,
                 const Answered& answered) const;
 
-  const ModelSpec& spec_;
   Parameters parameters_;
   std::vector<std::pair<Parameter*, Parameter*>> maps_;  // weight and bias
   std::unique_ptr<Optimizer> optimizer_;
