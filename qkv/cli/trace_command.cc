@@ -262,28 +262,20 @@ namespace {
 
 // The values of a tensor's rows as nested lists; infinities, which JSON lacks, are null.
 OrderedJson json_of(const Tensor& x) {
-  const Shape shape = x.shape();
-  OrderedJson out = OrderedJson::array();
-  if (shape.rank() == 3) {
-    for (int64_t h = 0; h < shape[0]; ++h) {
-      OrderedJson head = OrderedJson::array();
-      for (int64_t r = 0; r < shape[1]; ++r) {
-        OrderedJson row = OrderedJson::array();
-        for (const float v : x.part<float>(h, r))
-          row.push_back(std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr));
-        head.push_back(std::move(row));
-      }
-      out.push_back(std::move(head));
+  const auto json_of_rows = [&](int64_t begin, int64_t end) {
+    OrderedJson rows = OrderedJson::array();
+    for (int64_t r = begin; r < end; ++r) {
+      OrderedJson row = OrderedJson::array();
+      for (const float v : x.row<float>(r))
+        row.push_back(std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr));
+      rows.push_back(std::move(row));
     }
-    return out;
-  }
-  for (int64_t r = 0; r < x.rows(); ++r) {
-    OrderedJson row = OrderedJson::array();
-    for (const float v : x.row<float>(r))
-      row.push_back(std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr));
-    out.push_back(std::move(row));
-  }
-  return out;
+    return rows;
+  };
+  if (x.shape().rank() < 3) return json_of_rows(0, x.rows());
+  OrderedJson heads = OrderedJson::array();
+  for (int64_t h = 0; h < x.dim(0); ++h) heads.push_back(json_of_rows(h * x.dim(1), (h + 1) * x.dim(1)));
+  return heads;
 }
 
 Tensor tensor_of(const TracedValue& value) {

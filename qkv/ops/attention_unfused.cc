@@ -222,19 +222,22 @@ class MixNode : public Node {
         const Tensor& p = probabilities_[n];
         const auto s = static_cast<int64_t>(n) / pass.q.heads, h = static_cast<int64_t>(n) % pass.q.heads;
         Tensor dp = Tensor::empty(p.shape(), DType::f32);
-        for (int64_t i = 0; i < p.rows(); ++i)
-          for (int64_t j = 0; j < p.dim(1); ++j) {
-            const int64_t at = pass.v.column + pass.kv_head(h) * pass.v.width;
-            const auto v = pass.v.x.row<T>(pass.key_row(s, j)).subspan(at, pass.v.width);
-            const auto dout = grads[0].row<T>(pass.offsets[s] + i).subspan(h * pass.v.width, pass.v.width);
-            const auto to = dv.mutable_row<float>(pass.key_row(s, j)).subspan(at, pass.v.width);
+        const int64_t width = pass.v.width, stride = pass.v.x.width(),
+                      column = pass.v.column + pass.kv_head(h) * width;
+        for (int64_t j = 0; j < p.dim(1); ++j) {
+          const T* v = pass.v.x.data<T>() + pass.key_row(s, j) * stride + column;
+          float* to = dv.mutable_data<float>() + pass.key_row(s, j) * stride + column;
+          for (int64_t i = 0; i < p.rows(); ++i) {
+            const T* dout = grads[0].data<T>() + (pass.offsets[s] + i) * grads[0].width() + h * width;
+            const float share = p.data<float>()[i * p.dim(1) + j];
             float sum = 0;
-            for (int64_t c = 0; c < pass.v.width; ++c) {
+            for (int64_t c = 0; c < width; ++c) {
               sum += static_cast<float>(dout[c]) * static_cast<float>(v[c]);
-              to[c] += p.row<float>(i)[j] * static_cast<float>(dout[c]);
+              to[c] += share * static_cast<float>(dout[c]);
             }
-            dp.mutable_row<float>(i)[j] = sum;
+            dp.mutable_data<float>()[i * p.dim(1) + j] = sum;
           }
+        }
         give(static_cast<int>(n) + 1, std::move(dp));
       }
     });

@@ -173,7 +173,11 @@ class Trace(FinishedRun):
         self.write("bank.conllu", "".join("1\ta\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tfox\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
                                           "3\tdid\t_\tVERB\t_\t_\t0\troot\t_\t_\n4\tit\t_\tNOUN\t_\t_\t3\tobj\t_\t_\n\n" for _ in range(3)))
         found = json.loads(self.ok("trace", self.run_dir, "--roles", "bank.conllu", "--relation", "obj", "--json").out)
-        self.assertEqual(found["pairs"], 3)
+        self.assertEqual((found["pairs"], found["left_out"]), (3, 0))
+        self.write("long.conllu", read_text(self.path("bank.conllu")) +
+                   "1\tsees\t_\tVERB\t_\t_\t0\troot\t_\t_\n2\tjumpingoverthelazydog\t_\tNOUN\t_\t_\t1\tobj\t_\t_\n\n")
+        self.assertIn("3 pairs of words related by obj. 1 sentence left out",
+                      self.ok("trace", self.run_dir, "--roles", "long.conllu", "--relation", "obj").out)
         self.assertEqual(found["dependent"]["best_distance"], {"distance": 1, "found": 1})
         self.assertEqual(found["head"]["best_distance"], {"distance": -1, "found": 1})
         for h in found["dependent"]["heads"]:
