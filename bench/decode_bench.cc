@@ -98,13 +98,9 @@ void own_product(const Parameter& p, const Tensor& x, Tensor& y) {
   matrix_product({.m = x.rows(),
                   .n = p.shape[0],
                   .k = p.shape[1],
-                  .in = x.dtype(),
                   .out = x.dtype(),
-                  .a = x.raw(),
-                  .a_stride = p.shape[1],
-                  .b = p.value.raw(),
-                  .b_stride = p.shape[1],
-                  .b_transposed = true,
+                  .a = dense(x.raw(), x.dtype(), p.shape[1]),
+                  .b = dense(p.value.raw(), x.dtype(), p.shape[1], true),
                   .c = y.raw(),
                   .c_stride = p.shape[0]});
 }

@@ -86,17 +86,17 @@ void bench(const Layer& l) {
   const Tensor x = normal(l.tokens * l.in, 1), w = normal(l.out * l.in, 2), dy = normal(l.tokens * l.out, 3);
   Tensor y = Tensor::empty({l.tokens * l.out}, DType::bf16),
          dx = Tensor::empty({l.tokens * l.in}, DType::bf16), dw = Tensor::empty({l.out * l.in}, DType::f32);
-  Product forward{.m = l.tokens, .n = l.out, .k = l.in, .in = DType::bf16, .out = DType::bf16};
-  forward.a = x.raw(), forward.a_stride = l.in;
-  forward.b = w.raw(), forward.b_stride = l.in, forward.b_transposed = true;
+  Product forward{.m = l.tokens, .n = l.out, .k = l.in, .out = DType::bf16};
+  forward.a = dense(x.raw(), DType::bf16, l.in);
+  forward.b = dense(w.raw(), DType::bf16, l.in, true);
   forward.c = y.raw(), forward.c_stride = l.out;
-  Product input_grad{.m = l.tokens, .n = l.in, .k = l.out, .in = DType::bf16, .out = DType::bf16};
-  input_grad.a = dy.raw(), input_grad.a_stride = l.out;
-  input_grad.b = w.raw(), input_grad.b_stride = l.in;
+  Product input_grad{.m = l.tokens, .n = l.in, .k = l.out, .out = DType::bf16};
+  input_grad.a = dense(dy.raw(), DType::bf16, l.out);
+  input_grad.b = dense(w.raw(), DType::bf16, l.in);
   input_grad.c = dx.raw(), input_grad.c_stride = l.in;
-  Product weight_grad{.m = l.out, .n = l.in, .k = l.tokens, .in = DType::bf16, .out = DType::f32};
-  weight_grad.a = dy.raw(), weight_grad.a_stride = l.out, weight_grad.a_transposed = true;
-  weight_grad.b = x.raw(), weight_grad.b_stride = l.in;
+  Product weight_grad{.m = l.out, .n = l.in, .k = l.tokens, .out = DType::f32};
+  weight_grad.a = dense(dy.raw(), DType::bf16, l.out, true);
+  weight_grad.b = dense(x.raw(), DType::bf16, l.in);
   weight_grad.c = dw.raw(), weight_grad.c_stride = l.in;
   for (const auto& [name, p] :
        {std::pair{"forward", &forward}, {"input gradient", &input_grad}, {"weight gradient", &weight_grad}}) {

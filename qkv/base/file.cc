@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "qkv/base/error.h"
+#include "qkv/base/mounted_files.h"
 #include "qkv/base/unpack.h"
 
 namespace qkv {
@@ -43,6 +44,7 @@ void fail_to_open(const std::string& path, int error) {
 }
 
 std::string read_file(const std::string& path) {
+  if (auto mounted = mounted_file(path)) return std::move(*mounted);
   std::error_code ignored;
   check(!fs::is_directory(path, ignored), "{}: is a directory, expected a file", path);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(path.c_str(), "rb"), std::fclose);
@@ -99,7 +101,7 @@ void write_file_atomically(const std::string& given, std::string_view contents) 
 
 bool file_exists(const std::string& path) {
   std::error_code ignored;
-  return fs::exists(path, ignored);
+  return mounted_file(path).has_value() || fs::exists(path, ignored);
 }
 
 void write_directory_atomically(const std::string& given,

@@ -9,7 +9,7 @@
 
 namespace qkv {
 
-Inputs read_images(const Safetensors& in, const std::string& path, const ModelSpec& spec) {
+Inputs read_images(const TensorFile& in, const std::string& path, const ModelSpec& spec) {
   const FeatureSpec& f = spec.features;
   const Tensor& pixels = in.tensors.at("pixel_values");
   check(pixels.shape().rank() == 4 && pixels.dim(1) == f.channels && pixels.dim(2) == f.image &&

@@ -17,7 +17,7 @@ struct Inputs {
 };
 
 // Reads images [B, channels, size, size]; each becomes the model's tokens followed by its patches.
-Inputs read_images(const Safetensors& in, const std::string& path, const ModelSpec& spec);
+Inputs read_images(const TensorFile& in, const std::string& path, const ModelSpec& spec);
 
 // Collects hidden states and attention probabilities under Hugging Face's names.
 class Collector : public Probe {

@@ -24,7 +24,7 @@ Tensor states_of(const Transformer& tower, const Inputs& inputs, const std::stri
 
 }  // namespace
 
-std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir, const Safetensors& in,
+std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir, const TensorFile& in,
                                                          const std::string& path, DType compute,
                                                          bool hidden_states, bool attentions) {
   const ClipModel clip = load_clip(dir, compute);

@@ -11,7 +11,7 @@
 
 namespace qkv {
 
-void expect_known_inputs(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
+void expect_known_inputs(const TensorFile& in, const ModelSpec& spec, const std::string& path) {
   const bool image = spec.features.kind == FeatureSpec::Kind::patches;
   const bool frames = spec.features.kind == FeatureSpec::Kind::frames;
   const std::string what = image ? "pixel_values" : frames ? "input_features" : "input_ids";
@@ -36,7 +36,7 @@ void expect_known_inputs(const Safetensors& in, const ModelSpec& spec, const std
           path, name, name_of(spec.architecture), fmt::join(known, ", "));
 }
 
-std::vector<std::vector<int32_t>> global_flags(const Safetensors& in, const std::string& path,
+std::vector<std::vector<int32_t>> global_flags(const TensorFile& in, const std::string& path,
                                                const PaddedBatch& batch) {
   constexpr const char* kName = "global_attention_mask";
   check(in.tensors.at(kName).shape() == Shape{batch.rows, batch.columns}, "{}: {}: expected [{}, {}]", path,
@@ -51,7 +51,7 @@ std::vector<std::vector<int32_t>> global_flags(const Safetensors& in, const std:
   return out;
 }
 
-PaddedBatch read_frames(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+PaddedBatch read_frames(const TensorFile& in, const std::string& path, const ModelSpec& spec,
                         Tensor& features) {
   const Tensor& x = in.tensors.at("input_features");
   const int64_t channels = spec.features.channels, longest = spec.encoder_spec().longest();
@@ -77,7 +77,7 @@ PaddedBatch read_frames(const Safetensors& in, const std::string& path, const Mo
 namespace {
 
 // Labels shifted right by one, after the token that starts decoding; -100 becomes the padding.
-PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+PaddedBatch shifted_right(const TensorFile& in, const std::string& path, const ModelSpec& spec,
                           const SpecialIds& ids) {
   const std::vector<int64_t> labels = integers(in, "labels", path);
   const Shape shape = in.tensors.at("labels").shape();
@@ -91,14 +91,14 @@ PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const 
   std::vector<int64_t> inputs(labels.size(), start);
   for (int64_t i = 0; i < std::ssize(labels); ++i)
     if (i % shape[1] > 0) inputs[i] = labels[i - 1] == kIgnored ? pad : labels[i - 1];
-  Safetensors made;
+  TensorFile made;
   made.tensors.emplace("decoder_input_ids", Tensor::of(shape, inputs));
   return read_padded(made, path, "decoder_input_ids", "", spec.vocab_size, spec.longest());
 }
 
 // Encoded sources [B, S, D] in place of tokens: encoder_hidden_states are the rows of keys, and of values
 // unless encoder_value_states has others.
-PaddedBatch read_encoded(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+PaddedBatch read_encoded(const TensorFile& in, const std::string& path, const ModelSpec& spec,
                          ModelInput& input) {
   const Tensor& states = in.tensors.at("encoder_hidden_states");
   const int64_t width = spec.encoder_spec().output_width();
@@ -109,7 +109,7 @@ PaddedBatch read_encoded(const Safetensors& in, const std::string& path, const M
           x.shape());
   };
   expect_states("encoder_hidden_states", states);
-  Safetensors made;  // which rows are real
+  TensorFile made;  // which rows are real
   made.tensors.emplace("ids",
                        Tensor::of({states.dim(0), states.dim(1)},
                                   std::vector<int64_t>(static_cast<size_t>(states.dim(0) * states.dim(1)))));
@@ -129,7 +129,7 @@ PaddedBatch read_encoded(const Safetensors& in, const std::string& path, const M
 }
 
 // A mask for each pair of tokens takes the place of the stack's: all blocks must be able to follow it.
-void expect_given_mask(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
+void expect_given_mask(const TensorFile& in, const ModelSpec& spec, const std::string& path) {
   check(spec.architecture != Architecture::encoder_decoder,
         "{}: attention_mask: a mask of pairs [B, T, T] is of a model of one stack", path);
   check(spec.all_attend(), "{}: attention_mask: a mask of pairs [B, T, T] needs blocks that all attend",
@@ -150,8 +150,8 @@ void expect_given_mask(const Safetensors& in, const ModelSpec& spec, const std::
 
 }  // namespace
 
-Safetensors with_rows_of_choices(const Safetensors& in, const std::string& path, int64_t& choices) {
-  Safetensors out = in;
+TensorFile with_rows_of_choices(const TensorFile& in, const std::string& path, int64_t& choices) {
+  TensorFile out = in;
   const auto ids = in.tensors.find("input_ids");
   check(ids != in.tensors.end(), "{}: input_ids: missing", path);
   const Shape shape = ids->second.shape();
@@ -166,7 +166,7 @@ Safetensors with_rows_of_choices(const Safetensors& in, const std::string& path,
   return out;
 }
 
-Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+Inputs read_inputs(const TensorFile& in, const std::string& path, const ModelSpec& spec,
                    const SpecialIds& ids) {
   expect_known_inputs(in, spec, path);
   check(spec.order == Order::stack, "{}: a model whose order of tokens is {} cannot be told it here", path,

@@ -54,7 +54,7 @@ struct Filled {
   std::vector<bool> real;
 };
 
-Filled filled(const Safetensors& in, const std::string& path, const std::string& name, int64_t vocab,
+Filled filled(const TensorFile& in, const std::string& path, const std::string& name, int64_t vocab,
               const PaddedBatch& real) {
   Filled f{read_padded(in, path, name, "", vocab, 0), {}};
   f.real.assign(f.batch.places.size(), false);
@@ -74,7 +74,7 @@ Visibility visibility_of(const Filled& f, bool causal) {
 }
 
 // Router logits of one stack: [rows, columns, E] of each layer.
-Routers run_stack(const Transformer& model, const Safetensors& in, const std::string& path,
+Routers run_stack(const Transformer& model, const TensorFile& in, const std::string& path,
                   const Inputs& inputs, bool encoder) {
   const ModelSpec& spec = model.spec();
   const bool both = spec.architecture == Architecture::encoder_decoder, source = both && encoder;
@@ -192,7 +192,7 @@ void add_stack(const Routers& routers, const std::string& name, int64_t layers, 
 
 }  // namespace
 
-Named router_outputs(const Transformer& model, const Safetensors& in, const std::string& path,
+Named router_outputs(const Transformer& model, const TensorFile& in, const std::string& path,
                      const Inputs& inputs) {
   const ModelSpec& spec = model.spec();
   const ExpertsSpec experts = spec.experts_in_use();

@@ -19,7 +19,7 @@ namespace qkv {
 // As in Hugging Face's models, padding goes through the model, too. Padding sees the tokens that its
 // stack's mask allows, and no token sees padding. If patterns are narrower than the batch, the logits of
 // padding are 0.
-std::vector<std::pair<std::string, Tensor>> router_outputs(const Transformer& model, const Safetensors& in,
+std::vector<std::pair<std::string, Tensor>> router_outputs(const Transformer& model, const TensorFile& in,
                                                            const std::string& path, const Inputs& inputs);
 
 }  // namespace qkv

@@ -26,7 +26,7 @@ std::vector<int64_t> PaddedBatch::gather(const std::vector<int64_t>& values) con
   return out;
 }
 
-std::vector<int64_t> integers(const Safetensors& in, const std::string& name, const std::string& path) {
+std::vector<int64_t> integers(const TensorFile& in, const std::string& name, const std::string& path) {
   const auto it = in.tensors.find(name);
   check(it != in.tensors.end(), "{}: {}: missing", path, name);
   const Tensor& x = it->second;
@@ -36,7 +36,7 @@ std::vector<int64_t> integers(const Safetensors& in, const std::string& name, co
   return x.dtype() == DType::i64 ? all(x.values<int64_t>()) : all(x.values<int32_t>());
 }
 
-PaddedBatch read_padded(const Safetensors& in, const std::string& path, const std::string& name,
+PaddedBatch read_padded(const TensorFile& in, const std::string& path, const std::string& name,
                         const std::string& mask_name, int64_t vocab, int64_t longest) {
   const std::vector<int64_t> values = integers(in, name, path);
   const Shape shape = in.tensors.at(name).shape();
@@ -69,7 +69,7 @@ PaddedBatch read_padded(const Safetensors& in, const std::string& path, const st
   return b;
 }
 
-PaddedBatch read_with_pairs(const Safetensors& in, const std::string& path, const std::string& name,
+PaddedBatch read_with_pairs(const TensorFile& in, const std::string& path, const std::string& name,
                             const std::string& mask, int64_t vocab, int64_t longest, Visibility& visibility) {
   const Shape shape = in.tensors.at(name).shape(), its = in.tensors.at(mask).shape();
   check(shape.rank() == 2 && its == Shape{shape[0], shape[1], shape[1]},
@@ -82,7 +82,7 @@ PaddedBatch read_with_pairs(const Safetensors& in, const std::string& path, cons
     check(pairs[i] == 0 || pairs[i] == 1, "{}: {}: expected 0 or 1, got {}", path, mask, pairs[i]);
     if (pairs[i] == 1) real[i / n] = real[i / (n * n) * n + i % n] = 1;
   }
-  Safetensors made;
+  TensorFile made;
   made.tensors.emplace(name, in.tensors.at(name));
   made.tensors.emplace("real", Tensor::of(shape, real));
   PaddedBatch b = read_padded(made, path, name, "real", vocab, longest);

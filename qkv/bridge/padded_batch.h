@@ -29,17 +29,17 @@ struct PaddedBatch {
 };
 
 // Tensor `name` of a file as integers. Throws Error naming it if it is missing or has another type.
-std::vector<int64_t> integers(const Safetensors& in, const std::string& name, const std::string& path);
+std::vector<int64_t> integers(const TensorFile& in, const std::string& name, const std::string& path);
 
 // Reads tensor `name` [B, T] with its mask (1 = real; "": none). Throws Error naming file and tensor for
 // ids outside the vocabulary, or a row longer than `longest` tokens (0: no limit).
-PaddedBatch read_padded(const Safetensors& in, const std::string& path, const std::string& name,
+PaddedBatch read_padded(const TensorFile& in, const std::string& path, const std::string& name,
                         const std::string& mask, int64_t vocab, int64_t longest);
 
 // Reads tensor `name` [B, T] with a mask for each pair of tokens, `mask` [B, T, T]: 1 if the row's token sees
 // the column's. A token that sees none and that none sees is padding. `visibility` gets the real tokens'
 // pairs.
-PaddedBatch read_with_pairs(const Safetensors& in, const std::string& path, const std::string& name,
+PaddedBatch read_with_pairs(const TensorFile& in, const std::string& path, const std::string& name,
                             const std::string& mask, int64_t vocab, int64_t longest, Visibility& visibility);
 
 }  // namespace qkv

@@ -36,6 +36,7 @@ void add_rerank_command(Command& app);
 void add_tokenizer_command(Command& app);
 void add_average_command(Command& app);
 void add_merge_command(Command& app);
+void add_quantize_command(Command& app);
 void add_convert_command(Command& app);
 
 }  // namespace qkv

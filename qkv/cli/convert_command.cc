@@ -6,10 +6,12 @@
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/gguf_output.h"
 #include "qkv/cli/model_notes.h"
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/llama2c.h"
 #include "qkv/io/auxiliary_files.h"
+#include "qkv/io/gguf/directory.h"
 #include "qkv/models/part.h"
 #include "qkv/text/tokenizer.h"
 
@@ -19,7 +21,7 @@ namespace {
 constexpr int64_t kContext = 512;  // longest text, if positions are computed
 
 struct Options {
-  std::string from, out, tokenizer, split = "spaces", part;
+  std::string from, out, tokenizer, split = "spaces", part, type;
   int64_t context = kContext;
 };
 
@@ -54,10 +56,16 @@ void convert_directory(const Options& o) {
 
 void run(const Options& o) {
   check(file_exists(o.from), "{}: there is no such file or directory", o.from);
-  const bool directory = std::filesystem::is_directory(o.from) && !is_ctranslate2_dir(o.from);
+  if (o.out.ends_with(".gguf")) {
+    check(o.part.empty() && o.tokenizer.empty(), "{}: --part and --tokenizer write directories", o.out);
+    return write_gguf_file({.from = o.from, .out = o.out, .type = o.type});
+  }
+  check(o.type.empty(), "--type: only GGUF files have types: name one as --out MODEL.gguf");
+  const bool directory =
+      is_gguf(o.from) || (std::filesystem::is_directory(o.from) && !is_ctranslate2_dir(o.from));
   check(o.part.empty() || directory, "--part: takes a stack out of a model directory: convert {} first",
         o.from);
-  if (!std::filesystem::is_directory(o.from)) {
+  if (!directory && !std::filesystem::is_directory(o.from)) {
     check(!o.tokenizer.empty(), "{}: a model of llama2.c needs its tokenizer: --tokenizer tokenizer.bin",
           o.from);
     save_foreign(read_llama2c(o.from, o.tokenizer), o.out);
@@ -76,11 +84,12 @@ void run(const Options& o) {
 
 void add_convert_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("convert", "Convert a model of llama2.c, CTranslate2 or PyTorch");
+  Command* c = app.add_subcommand("convert", "Convert a model: GGUF, llama2.c, CTranslate2, PyTorch");
   c->add_option("FROM", o->from,
-                "llama2.c: model file; CTranslate2: directory with model.bin; or a model directory")
+                "Model directory, GGUF or llama2.c file, or CTranslate2's directory with model.bin")
       ->required();
-  c->add_option("--out", o->out, "Directory to write; must not exist")->required();
+  c->add_option("--out", o->out, "Directory to write, or a file MODEL.gguf; must not exist")->required();
+  c->add_option("--type", o->type, "GGUF: type of the matrices, as of qkv quantize; default: as they are");
   c->add_option("--tokenizer", o->tokenizer, "llama2.c: tokenizer file (tokenizer.bin)");
   c->add_option("--split", o->split, "CTranslate2: how text becomes tokens")
       ->one_of({"spaces", "characters"});
@@ -90,7 +99,11 @@ void add_convert_command(Command& app) {
       ->one_of({"encoder", "decoder"});
   c->footer(
       "Hugging Face directories need no conversion: every command reads them, pytorch_model.bin included.\n"
-      "Weights of 8 and 16 bits become f32. The new directory has safetensors and a tokenizer.\n"
+      "GGUF files need none either. A new directory has safetensors and a tokenizer. CTranslate2's weights "
+      "of 8\n"
+      "and 16 bits, and quantised ones, become f32 in it. A new GGUF file has the tokenizer and the chat "
+      "template.\n"
+      "Example: qkv convert models/llama --out llama.gguf\n"
       "Example: qkv convert stories15M.bin --tokenizer tokenizer.bin --out models/stories");
   c->callback([o] { run(*o); });
 }

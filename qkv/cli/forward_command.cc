@@ -79,7 +79,7 @@ Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& co
 }
 
 // Numbers that are targets of sequences, from "labels": F32 [B, C], or [B] of one number.
-Tensor read_numbers(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
+Tensor read_numbers(const TensorFile& in, const Inputs& inputs, const ModelSpec& spec,
                     const std::string& path) {
   const Tensor& labels = in.tensors.at("labels");
   const int64_t rows = inputs.tokens.rows, columns = spec.classes();
@@ -97,7 +97,7 @@ bool has_numbers(const ModelSpec& spec) {
 }
 
 // Targets of the model's output from "labels", or "start_positions" and "end_positions".
-Indices read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
+Indices read_targets(const TensorFile& in, const Inputs& inputs, const ModelSpec& spec,
                      const std::string& path) {
   const PaddedBatch& b = inputs.tokens;
   std::vector<int32_t> targets;
@@ -212,8 +212,7 @@ Tensor attention_of(const std::vector<Hypothesis>& found, int64_t tokens, const 
   return out;
 }
 
-void run_generation(const Options& o, const Transformer& model, const Safetensors& in,
-                    const SpecialIds& ids) {
+void run_generation(const Options& o, const Transformer& model, const TensorFile& in, const SpecialIds& ids) {
   const ModelSpec& spec = model.spec();
   check(spec.architecture != Architecture::encoder, "{}: an encoder does not generate", o.dir);
   expect_known_inputs(in, spec, o.inputs);
@@ -315,7 +314,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   write_safetensors(o.outputs, out);
 }
 
-void add_training(const Options& o, Transformer& model, const Safetensors& in, const Inputs& inputs,
+void add_training(const Options& o, Transformer& model, const TensorFile& in, const Inputs& inputs,
                   DType compute, Named& out) {
   const Indices targets = read_targets(in, inputs, model.spec(), o.inputs);
   int64_t count = 0;
@@ -351,7 +350,7 @@ void run(const Options& o) {
   note_left_out(dir, *model);
   const SpecialIds ids = load_special_ids(dir);
   int64_t choices = 0;
-  Safetensors in = read_safetensors(o.inputs);
+  TensorFile in = read_safetensors(o.inputs);
   if (model->spec().problem == Problem::multiple_choice) in = with_rows_of_choices(in, o.inputs, choices);
   if (!o.generate.empty()) {
     for (const auto& [option, given] : {std::pair("--hidden-states", o.hidden_states),

@@ -8,6 +8,8 @@
 #include "qkv/cli/console.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/clip_dir.h"
+#include "qkv/io/container/safetensors.h"
+#include "qkv/io/gguf/directory.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
 #include "qkv/models/spec_schema.h"
@@ -33,17 +35,28 @@ std::string grouped(int64_t n) {
 }
 
 // One line about a file's tensors; with `list`, a line each before it.
-void print_tensors(const std::string& path, const Safetensors& file, bool list) {
+std::map<std::string, Weight> all_tensors(const TensorFile& file) {
+  std::map<std::string, Weight> all(file.tensors.begin(), file.tensors.end());
+  all.insert(file.quantized.begin(), file.quantized.end());
+  return all;
+}
+
+std::string_view type_of(const Weight& weight) {
+  return weight.is_quantized() ? name_of(weight.type()) : name_of(weight.dense().dtype());
+}
+
+void print_tensors(const std::string& path, const TensorFile& file, bool list) {
   int64_t elements = 0, bytes = 0;
   size_t longest = 4;
-  for (const auto& [name, t] : file.tensors) longest = std::max(longest, name.size());
-  for (const auto& [name, t] : file.tensors) {
-    if (list) fmt::print("  {:<{}}  {:<4}  {}\n", name, longest, name_of(t.dtype()), t.shape());
-    elements += t.count();
+  const auto all = all_tensors(file);
+  for (const auto& [name, t] : all) longest = std::max(longest, name.size());
+  for (const auto& [name, t] : all) {
+    if (list) fmt::print("  {:<{}}  {:<6}  {}\n", name, longest, type_of(t), t.shape());
+    elements += t.shape().count();
     bytes += static_cast<int64_t>(t.bytes());
   }
-  fmt::print("{}: {} tensors, {} elements, {} bytes{}\n", path, file.tensors.size(), grouped(elements),
-             grouped(bytes), list ? "" : " (--tensors lists them)");
+  fmt::print("{}: {} tensors, {} elements, {} bytes{}\n", path, all.size(), grouped(elements), grouped(bytes),
+             list ? "" : " (--tensors lists them)");
   for (const auto& [key, value] : file.metadata) fmt::print("  {} = {}\n", key, value);
 }
 
@@ -78,12 +91,12 @@ std::vector<FieldText> settings_to_show(const ModelSpec& s) {
   return shown;
 }
 
-OrderedJson json_of(const Safetensors& file) {
+OrderedJson json_of(const TensorFile& file) {
   OrderedJson out = OrderedJson::array();
-  for (const auto& [name, t] : file.tensors) {
+  for (const auto& [name, t] : all_tensors(file)) {
     std::vector<int64_t> shape;
     for (int i = 0; i < t.shape().rank(); ++i) shape.push_back(t.dim(i));
-    out.push_back({{"name", name}, {"dtype", name_of(t.dtype())}, {"shape", shape}, {"bytes", t.bytes()}});
+    out.push_back({{"name", name}, {"dtype", type_of(t)}, {"shape", shape}, {"bytes", t.bytes()}});
   }
   return out;
 }
@@ -91,7 +104,7 @@ OrderedJson json_of(const Safetensors& file) {
 // One object: the whole configuration as qkv's own config.json says it, and the tensors of the file.
 void print_json(const Options& o) {
   OrderedJson out;
-  if (!std::filesystem::is_directory(o.path)) {
+  if (!std::filesystem::is_directory(o.path) && !is_gguf(o.path)) {
     out = {{"path", o.path}, {"tensors", json_of(read_safetensors(o.path))}};
   } else {
     const std::string dir = resolve_model_dir(o.path);
@@ -113,14 +126,16 @@ void print_json(const Options& o) {
 void run(const Options& o) {
   if (o.json) return print_json(o);
   const std::string& path = o.path;
-  if (!std::filesystem::is_directory(path)) {
+  if (!std::filesystem::is_directory(path) && !is_gguf(path)) {
     check(std::filesystem::exists(path), "{}: no such file or directory", path);
     try {
       return print_tensors(path, read_safetensors(path), true);
     } catch (const Error& e) {
       if (path.ends_with(".safetensors")) throw;
-      fail("{}: not a safetensors file (qkv inspect takes a model directory, a run or a .safetensors file)",
-           path);
+      fail(
+          "{}: not a safetensors file (qkv inspect takes a model directory, a run, a .gguf or .safetensors "
+          "file)",
+          path);
     }
   }
   const std::string dir = resolve_model_dir(path);

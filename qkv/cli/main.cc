@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   qkv::add_average_command(app);
   qkv::add_convert_command(app);
   qkv::add_merge_command(app);
+  qkv::add_quantize_command(app);
   qkv::add_inspect_command(app);
   qkv::add_forward_command(app);
   qkv::add_trace_command(app);

@@ -268,7 +268,7 @@ ForeignModel read_ctranslate2(const std::string& dir, TokenSplit split, int64_t 
   check_spec(spec);
   ForeignModel out;
   out.model = std::make_unique<Transformer>(spec);
-  const Safetensors tensors{.tensors = file.tensors, .metadata = {}};
+  const TensorFile tensors{.tensors = file.tensors, .metadata = {}};
   bind_weights(*out.model, names.all(), {path, tensors, path, ""}, DType::f32);
   const auto source = read_vocabulary(dir, "source", spec.source_vocab_size),
              target = read_vocabulary(dir, "target", spec.vocab_size);

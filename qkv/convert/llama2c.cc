@@ -139,7 +139,7 @@ std::unique_ptr<Transformer> parse_llama2c(std::string_view bytes, const std::st
   const Header h = read_header(in);
   check(static_cast<uint64_t>(h.layers) <= bytes.size() / static_cast<size_t>(h.width),
         "{}: {} layers of width {} are more than the file has", where, h.layers, h.width);
-  const Safetensors file{.tensors = read_tensors(in, h), .metadata = {}};
+  const TensorFile file{.tensors = read_tensors(in, h), .metadata = {}};
   const ModelSpec spec = spec_of(h);
   check_spec(spec);
   auto model = std::make_unique<Transformer>(spec);

@@ -9,9 +9,12 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
+#include "qkv/io/binding.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/family/family.h"
+#include "qkv/io/gguf/directory.h"
 #include "qkv/io/weights.h"
+#include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
@@ -218,11 +221,17 @@ LoraSpec read_adapter_config(const std::string& dir) {
   lora.base = c["base_model_name_or_path"].string();
   check(!lora.base.empty(), "{}: base_model_name_or_path: expected the model's directory", path);
   const std::string beside = dir + "/" + lora.base;
-  if (!std::filesystem::is_directory(lora.base) && std::filesystem::is_directory(beside)) lora.base = beside;
-  check(std::filesystem::is_directory(lora.base),
-        "{}: base_model_name_or_path: '{}' is no directory: put the model there, or name where it is", path,
-        lora.base);
+  const auto is_model = [](const std::string& at) {
+    return std::filesystem::is_directory(at) || is_gguf(at);
+  };
+  if (!is_model(lora.base) && is_model(beside)) lora.base = beside;
+  check(is_model(lora.base),
+        "{}: base_model_name_or_path: '{}' is neither a directory nor a .gguf file: put the model there, or "
+        "name "
+        "where it is",
+        path, lora.base);
   lora.base = std::filesystem::absolute(lora.base).lexically_normal().string();
+  mount_gguf(lora.base);
   return lora;
 }
 
@@ -290,7 +299,7 @@ Json config_with_head(const std::string& dir, Json config) {
 
 void load_adapters(const std::string& dir, Transformer& model, const Transformer& base) {
   const std::string path = weights_of_adapter(dir);
-  Safetensors file = read_tensors(path);
+  TensorFile file = read_tensors(path);
   Parameters& parameters = model.parameters();
   const auto take = [&](const std::string& name, const Shape& shape) {
     const auto it = file.tensors.find(name);
@@ -315,9 +324,7 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
   }
   if (!file.tensors.empty())
     fail("{}: tensor '{}' belongs to no parameter of this model", path, file.tensors.begin()->first);
-  DType compute = DType::f32;
-  for (const Parameter& p : base.parameters().all())
-    if (p.kind == ParameterKind::matrix && p.value.defined()) compute = p.value.dtype();
+  const DType compute = parameters.compute = base.parameters().compute;
   for (Parameter& p : parameters.all()) {
     if (p.value.defined()) {
       if (p.kind == ParameterKind::matrix) p.value = convert(p.value, compute);
@@ -339,6 +346,7 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
     check(from != all.end() && from->shape == p.shape, "{}: tensor for '{}' is missing, and {} has none",
           path, p.name, model.spec().lora.base);
     p.value = from->value;
+    p.packed = from->packed;
     p.frozen = true;
   }
 }
@@ -347,9 +355,7 @@ void save_adapters(const std::string& dir, const Transformer& model) {
   const ModelSpec& spec = model.spec();
   std::map<std::string, const Parameter*> parameters;
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
-  const auto value = [](const Parameter& p) {
-    return convert((p.master.defined() ? p.master : p.value).detach(), DType::f32);
-  };
+  const auto value = [](const Parameter& p) { return convert(trained_value(p).detach(), DType::f32); };
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const Entry& e : entries_of(spec)) {
     tensors.emplace_back(e.a, value(*parameters.at(Adapters::name_of_a(e.spec))));
@@ -396,7 +402,7 @@ std::unique_ptr<Transformer> merged(const Transformer& model) {
   std::map<std::string, const Parameter*> parameters;
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
   for (Parameter& p : out->parameters().all())
-    p.value = convert(parameters.at(p.name)->value.detach(), DType::f32).clone();
+    p.value = dequantized(parameters.at(p.name)->weight(), DType::f32).clone();
   for (const AdapterSpec& s : model.spec().lora.adapters) {
     const Tensor a = convert(parameters.at(Adapters::name_of_a(s))->value.detach(), DType::f32),
                  b = convert(parameters.at(Adapters::name_of_b(s))->value.detach(), DType::f32);

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
@@ -67,21 +69,29 @@ Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
 
 namespace {
 
-auto find_tensor(const Safetensors& file, const WeightName& w, const std::string& prefix) {
+struct Stored {
+  std::string name;
+  Weight weight;  // undefined: the file has no such tensor
+};
+
+Stored find_tensor(const TensorFile& file, const WeightName& w, const std::string& prefix) {
+  std::vector<std::string> names;
   for (const std::string& name : {w.file, w.also}) {
     if (name.empty()) continue;
-    auto it = file.tensors.find(name);
-    if (it == file.tensors.end() && name.starts_with(prefix))
-      it = file.tensors.find(name.substr(prefix.size()));
-    if (it != file.tensors.end()) return it;
+    names.push_back(name);
+    if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
   }
-  return file.tensors.end();
+  for (const std::string& name : names) {
+    if (const auto it = file.tensors.find(name); it != file.tensors.end()) return {name, it->second};
+    if (const auto it = file.quantized.find(name); it != file.quantized.end()) return {name, it->second};
+  }
+  return {};
 }
 
 // After a tensor was copied, releases the memory of the file's pages. A tensor that was copied when it was
 // read, because the file is not aligned, is left alone.
-void release_copied(const Safetensors& file, const Tensor& stored, const Tensor& value) {
-  if (!file.mapped || !stored.borrowed() || value.same_storage(stored)) return;
+void release_copied(const TensorFile& file, const Tensor& stored, const Tensor& value) {
+  if (!file.mapped || !stored.defined() || !stored.borrowed() || value.same_storage(stored)) return;
   const auto bytes = stored.value_bytes();
   MappedFile::release(bytes.data(), bytes.size());
 }
@@ -96,49 +106,128 @@ Shape file_shape(const WeightName& w, const Parameter& p) {
   return w.shape.empty() ? plain_shape(w, p) : Shape(std::span(w.shape));
 }
 
+// Blocks with row order[i] as row i.
+QuantizedTensor reordered(const QuantizedTensor& x, const std::vector<int64_t>& order) {
+  check(std::ssize(order) == x.dim(0), "weights: an order of {} rows for {}", order.size(), x.dim(0));
+  QuantizedTensor out = QuantizedTensor::empty(x.shape(), x.type());
+  const auto from = x.blocks();
+  const auto to = out.mutable_blocks();
+  const int64_t bytes = static_cast<int64_t>(x.bytes()) / std::max<int64_t>(1, x.dim(0));
+  for (int64_t i = 0; i < std::ssize(order); ++i)
+    to.subspan(i * bytes, bytes).copy(from.subspan(order[i] * bytes, bytes));
+  return out;
+}
+
+// Rows of parameters that stay as the file has them, by their first rows.
+using PackedRows = std::map<Parameter*, std::map<int64_t, Weight>>;
+
+// The rows of a name in the order of the parameter: blocks as they are, others in the compute type.
+Weight rows_to_pack(const WeightName& w, const Parameter& p, const Weight& stored, DType compute,
+                    const std::string& at) {
+  if (!stored.is_quantized()) {
+    const Tensor value = floating(stored.dense(), compute, at).view(0, plain_shape(w, p));
+    return w.row_order.empty() ? value : reordered(value, w.row_order, false);
+  }
+  const QuantizedTensor blocks = stored.quantized().reshape(plain_shape(w, p));
+  return w.row_order.empty() ? blocks : reordered(blocks, w.row_order);
+}
+
+// The parameters that are read through weight() and have quantised rows in the file.
+PackedRows packed_parameters(Transformer& model, const std::vector<WeightName>& names,
+                             const TensorSource& from) {
+  PackedRows packed;
+  for (const WeightName& w : names) {
+    Parameter* p = model.parameters().find(w.engine);
+    if (p == nullptr || !p->any_type || w.unused > 0) continue;
+    const auto [name, stored] = find_tensor(from.file, w, from.prefix);
+    if (stored.is_quantized() && (!w.transposed || from.file.in_engine_order.contains(name))) packed[p];
+  }
+  return packed;
+}
+
+}  // namespace
+
+namespace {
+
+// The name without what the file has done already.
+WeightName as_in_engine(WeightName w, const Parameter& p) {
+  w.transposed = false;
+  w.row_order.clear();
+  w.shape.clear();
+  w.matrices = 1;
+  if (w.rows == 0) w.rows = p.shape[0];
+  return w;
+}
+
 }  // namespace
 
 std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightName>& names,
                                    const TensorSource& from, DType compute) {
   std::set<std::string> used;
+  model.parameters().compute = compute;
+  PackedRows packed = packed_parameters(model, names, from);
   std::map<const Parameter*, int64_t> filled;  // filled rows of parameters stored in parts
-  for (const WeightName& w : names) {
-    Parameter* p = model.parameters().find(w.engine);
-    check(p != nullptr, "{}: '{}' has no parameter '{}'", from.path, w.file, w.engine);
-    const auto it = w.file.empty() ? from.file.tensors.end() : find_tensor(from.file, w, from.prefix);
-    if (w.file.empty() || (w.optional && it == from.file.tensors.end())) {
-      if (!p->value.defined()) p->value = Tensor::zeros(p->shape, DType::f32);
+  for (const WeightName& given : names) {
+    Parameter* p = model.parameters().find(given.engine);
+    check(p != nullptr, "{}: '{}' has no parameter '{}'", from.path, given.file, given.engine);
+    const auto [name, stored] = find_tensor(from.file, given, from.prefix);
+    const WeightName w = from.file.in_engine_order.contains(name) ? as_in_engine(given, *p) : given;
+    const auto rows_as_they_are = packed.find(p);
+    if (w.file.empty() || (w.optional && !stored.defined())) {
       const int64_t rows = w.rows > 0 ? w.rows : p->shape[0];
+      if (rows_as_they_are != packed.end()) {
+        rows_as_they_are->second.emplace(w.first_row, Tensor::zeros({rows, p->shape[1]}, compute));
+        continue;
+      }
+      if (!p->value.defined()) p->value = Tensor::zeros(p->shape, DType::f32);
       p->value.slice_rows(w.first_row, w.first_row + rows).set_zero();
       filled[p] += rows;
       continue;
     }
-    check(it != from.file.tensors.end(), "{}: tensor '{}' is missing", from.path, w.file);
-    const Tensor& stored = it->second;
-    const std::string at = from.path + ": tensor '" + it->first + "'";
+    check(stored.defined(), "{}: tensor '{}' is missing", from.path, w.file);
+    const std::string at = from.path + ": tensor '" + name + "'";
     const Shape shape = file_shape(w, *p);
     check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape, from.config, stored.shape());
-    Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
+    used.insert(name);
+    if (rows_as_they_are != packed.end()) {
+      rows_as_they_are->second.emplace(w.first_row, rows_to_pack(w, *p, stored, compute, at));
+      continue;
+    }
+    const DType wanted = p->kind == ParameterKind::matrix ? compute : DType::f32;
+    Tensor value = stored.is_quantized() ? dequantized(stored, wanted) : floating(stored.dense(), wanted, at);
     if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
     if (w.transposed) value = transposed(value, w.matrices);
-    used.insert(it->first);
-    if (stored.dtype() != DType::f32) model.parameters().stored[w.file] = stored.dtype();
+    if (!stored.is_quantized() && stored.dense().dtype() != DType::f32)
+      model.parameters().stored[w.file] = stored.dense().dtype();
     if (w.unused > 0)
-      model.parameters().kept_rows[w.file] = floating(stored.slice_rows(0, w.unused), DType::f32, at);
+      model.parameters().kept_rows[w.file] =
+          stored.is_quantized() ? dequantized(stored.slice_rows(0, w.unused), DType::f32)
+                                : floating(stored.dense().slice_rows(0, w.unused), DType::f32, at);
     if (w.rows == 0) {
       p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
                  : !w.row_order.empty() ? reordered(value, w.row_order, false)
                                         : value;
-      release_copied(from.file, stored, p->value);
+      release_copied(from.file, stored.dense(), p->value);
       continue;
     }
     if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
     p->value.slice_rows(w.first_row, w.first_row + w.rows).copy(value);
-    release_copied(from.file, stored, p->value);
+    release_copied(from.file, stored.dense(), p->value);
     filled[p] += w.rows;
   }
   for (const auto& [p, rows] : filled)
     check(rows == p->shape[0], "{}: parts of '{}' are missing", from.path, p->name);
+  for (auto& [p, parts] : packed) {
+    std::vector<Weight> in_turn;
+    int64_t rows = 0;
+    for (const auto& [first, part] : parts) {
+      check(first == rows, "{}: parts of '{}' are missing", from.path, p->name);
+      rows += part.dim(0);
+      in_turn.push_back(part);
+    }
+    check(rows == p->shape[0], "{}: parts of '{}' are missing", from.path, p->name);
+    p->packed = Weight::stack(std::move(in_turn));
+  }
   return used;
 }
 
@@ -186,10 +275,13 @@ std::vector<std::pair<std::string, Tensor>> tensors_in_file(const Transformer& m
   return out;
 }
 
+Tensor trained_value(const Parameter& p) {
+  return p.master.defined() ? p.master : dequantized(p.weight(), DType::f32);
+}
+
 std::vector<std::pair<std::string, Tensor>> weights_to_write(const Transformer& model,
                                                              const std::vector<WeightName>& names) {
-  auto tensors = tensors_in_file(model, names,
-                                 [](const Parameter& p) { return p.master.defined() ? p.master : p.value; });
+  auto tensors = tensors_in_file(model, names, trained_value);
   const auto& stored = model.parameters().stored;
   const auto &kept = model.parameters().kept, &kept_rows = model.parameters().kept_rows;
   for (auto& [name, tensor] : tensors) {

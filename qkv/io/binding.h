@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/io/container/safetensors.h"
+#include "qkv/io/container/tensor_file.h"
 #include "qkv/io/family/family.h"
 #include "qkv/models/transformer.h"
 
@@ -15,7 +15,7 @@ namespace qkv {
 // `prefix`: the part of names that files of a bare model omit.
 struct TensorSource {
   const std::string& path;
-  const Safetensors& file;
+  const TensorFile& file;
   const std::string& config;
   std::string prefix;
 };
@@ -39,6 +39,10 @@ Tensor as_in_file(const WeightName& name, const Parameter& parameter, Tensor val
 std::vector<std::pair<std::string, Tensor>> tensors_in_file(const Transformer& model,
                                                             const std::vector<WeightName>& names,
                                                             Tensor (*pick)(const Parameter&));
+
+// A parameter's values: the f32 masters if there are any, or else as the passes read them; f32 if it is
+// packed.
+Tensor trained_value(const Parameter& parameter);
 
 // A model's weights (the f32 masters if there are any) as in a file: f32, or the type they were read in if
 // it represents them exactly.

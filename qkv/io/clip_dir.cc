@@ -7,6 +7,7 @@
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
+#include "qkv/io/container/safetensors.h"
 #include "qkv/io/family/family_parts.h"
 #include "qkv/io/weights.h"
 #include "qkv/ops/elementwise.h"
@@ -122,7 +123,7 @@ ClipModel load_clip(const std::string& dir, DType compute) {
   clip.end = static_cast<int32_t>(text.integer_or("eos_token_id", 49407, 0, INT32_MAX));
   const ModelWeights from = read_weights(dir);
   const std::string& weights = from.path;
-  const Safetensors& file = from.file;
+  const TensorFile& file = from.file;
   std::set<std::string> used;
   used.merge(bind_weights(*clip.text, text_weights(clip.text->spec()), {weights, file, path, ""}, compute));
   used.merge(

@@ -8,10 +8,12 @@
 #include <set>
 
 #include "qkv/base/json_value.h"
+#include "qkv/base/mounted_files.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/family/language_part.h"
+#include "qkv/io/gguf/directory.h"
 #include "qkv/io/weights.h"
 #include "qkv/models/part.h"
 
@@ -19,7 +21,8 @@ namespace qkv {
 namespace {
 
 std::string config_path(const std::string& dir) {
-  check(std::filesystem::is_directory(dir),
+  mount_gguf(dir);
+  check(is_mounted(dir) || std::filesystem::is_directory(dir),
         "{}: no such directory (expected a model directory with config.json)", dir);
   const std::string path = dir + "/config.json";
   // An adapter from another tool uses its model's config.json.
@@ -47,7 +50,7 @@ ConfigFile parse_config(std::string_view document, const std::string& where) {
 }
 
 // Leaves the tensors of the language model, under its own names.
-void take_language_part(Safetensors& file, std::set<std::string>& left_out) {
+void take_language_part(TensorFile& file, std::set<std::string>& left_out) {
   std::map<std::string, Tensor> tensors;
   for (auto& [name, tensor] : file.tensors)
     if (const auto inside = name_in_language_part(name))
@@ -71,11 +74,14 @@ ConfigFile read_config(const std::string& dir) {
 }  // namespace
 
 std::string resolve_model_dir(const std::string& dir) {
+  mount_gguf(dir);
+  if (is_mounted(dir)) return dir;
+  if (const std::string inside = dir + "/model.gguf"; is_gguf(inside)) return resolve_model_dir(inside);
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
     if (file_exists(candidate + "/config.json") || is_adapter_dir(candidate)) return candidate;
   if (!std::filesystem::is_directory(dir)) {
-    const std::string expected = "Give a directory with config.json and model.safetensors, or a run";
-    if (dir.ends_with(".gguf")) fail("{}: GGUF is not supported. {}", dir, expected);
+    const std::string expected =
+        "Give a directory with config.json and model.safetensors, a .gguf file, or a run";
     if (std::filesystem::exists(dir)) fail("{}: is a file. {}", dir, expected);
     const bool hub_name = dir.find('/') == std::string::npos || std::count(dir.begin(), dir.end(), '/') == 1;
     fail("{}: no such directory. {}{}", dir, expected,
@@ -149,6 +155,9 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
           family.model_type);
     if (!is_copy(name)) model->parameters().kept[name] = tensor;
   }
+  for (const auto& [name, blocks] : file.quantized)
+    check(used.contains(name) || family.ignores(spec, name),
+          "{}: tensor '{}' belongs to no parameter of a {} model", path, name, family.model_type);
   return model;
 }
 

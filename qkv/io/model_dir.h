@@ -12,7 +12,8 @@
 
 namespace qkv {
 
-// The model directory for the path of a model or a run: DIR itself, DIR/best or DIR/last.
+// The model directory for the path of a model or a run: DIR itself, DIR/best or DIR/last; or a GGUF file,
+// which is used like a directory from then on: PATH itself, or DIR/model.gguf.
 std::string resolve_model_dir(const std::string& dir);
 
 // Reads DIR/config.json and DIR's weights (io/weights.h). Matrices are stored in `compute` (f32 or bf16);

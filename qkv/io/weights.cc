@@ -7,6 +7,8 @@
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/io/container/pytorch.h"
+#include "qkv/io/container/safetensors.h"
+#include "qkv/io/gguf/directory.h"
 
 namespace qkv {
 namespace {
@@ -20,12 +22,13 @@ constexpr size_t kMostShards = 4096;
 }  // namespace
 
 std::string weights_path(const std::string& dir) {
+  if (is_gguf(dir)) return dir;
   for (const char* name : kFiles)
     if (file_exists(dir + name)) return dir + name;
   return "";
 }
 
-Safetensors read_tensors(const std::string& path) {
+TensorFile read_tensors(const std::string& path) {
   return path.ends_with(".safetensors") ? read_safetensors(path) : read_pytorch(path);
 }
 
@@ -52,11 +55,12 @@ std::map<std::string, std::string> parse_weight_map(std::string_view document, c
 ModelWeights read_weights(const std::string& dir) {
   const std::string path = weights_path(dir);
   check(!path.empty(), "{}{}: missing", dir, kFile);
+  if (is_gguf(path)) return {path, read_gguf_tensors_of(path)};
   if (!path.ends_with(".json")) return {path, read_tensors(path)};
   ModelWeights weights{path, {}};
   weights.file.mapped = true;
   const auto map = parse_weight_map(read_file(path), path);
-  std::map<std::string, Safetensors> shards;
+  std::map<std::string, TensorFile> shards;
   for (const auto& [tensor, name] : map) {
     const std::string shard = fmt::format("{}/{}", dir, name);
     check(file_exists(shard), "{}: tensor '{}' is in {}, which is missing", path, tensor, name);

@@ -1,22 +1,22 @@
-// Weights of a model directory: one file, or an index and the files that it names.
+// Weights of a model directory: one file, or an index and the files that it names; or of a GGUF file.
 #pragma once
 
 #include <map>
 #include <string>
 #include <string_view>
 
-#include "qkv/io/container/safetensors.h"
+#include "qkv/io/container/tensor_file.h"
 
 namespace qkv {
 
 // A directory's tensors by name, and the file that lists them.
 struct ModelWeights {
   std::string path;  // model.safetensors or pytorch_model.bin, or an index of such files
-  Safetensors file;
+  TensorFile file;
 };
 
 // Reads a file of tensors: .safetensors, or else one of torch.save().
-Safetensors read_tensors(const std::string& path);
+TensorFile read_tensors(const std::string& path);
 
 // Path of a directory's weights; empty if it has none. Safetensors come first.
 std::string weights_path(const std::string& dir);

@@ -13,7 +13,9 @@
 #include "qkv/base/error.h"
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/kernels/quantized_product.h"
 #include "qkv/kernels/tile_product.h"
+#include "qkv/quant/quantize.h"
 #include "qkv/tensor/storage.h"
 
 namespace qkv {
@@ -24,6 +26,11 @@ float element(const void* x, DType t, int64_t i) {
                          : static_cast<float>(static_cast<const BFloat16*>(x)[i]);
 }
 
+float element(const MatrixView& x, int64_t row, int64_t column) {
+  const DType type = x.type == WeightType::f32 ? DType::f32 : DType::bf16;
+  return element(x.data, type, x.transposed ? column * x.stride + row : row * x.stride + column);
+}
+
 }  // namespace
 
 void generic_matrix_product(const Product& p) {
@@ -31,9 +38,7 @@ void generic_matrix_product(const Product& p) {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t j = 0; j < p.n; ++j) {
         float sum = p.bias ? p.bias[j] : 0;
-        for (int64_t l = 0; l < p.k; ++l)
-          sum += element(p.a, p.in, p.a_transposed ? l * p.a_stride + i : i * p.a_stride + l) *
-                 element(p.b, p.in, p.b_transposed ? j * p.b_stride + l : l * p.b_stride + j);
+        for (int64_t l = 0; l < p.k; ++l) sum += element(p.a, i, l) * element(p.b, l, j);
         const int64_t at = i * p.c_stride + j;
         if (p.accumulate) sum += element(p.c, p.out, at);
         if (p.out == DType::f32)
@@ -61,19 +66,21 @@ struct Prepared {
   std::unordered_map<int, memory> arguments;
 };
 
-memory::data_type onednn_type(DType t) {
-  return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+memory::data_type onednn_type(WeightType t) {
+  return t == WeightType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
-memory::desc matrix(int64_t rows, int64_t columns, DType t, int64_t stride, bool transposed) {
-  return {{rows, columns}, onednn_type(t), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
+memory::desc matrix(int64_t rows, int64_t columns, const MatrixView& x) {
+  return {{rows, columns},
+          onednn_type(x.type),
+          x.transposed ? memory::dims{1, x.stride} : memory::dims{x.stride, 1}};
 }
 
 Prepared prepare(const Product& p) {
   Prepared out;
-  const auto a = matrix(p.m, p.k, p.in, p.a_stride, p.a_transposed);
-  const auto b = matrix(p.k, p.n, p.in, p.b_stride, p.b_transposed);
-  const auto c = matrix(p.m, p.n, p.out, p.c_stride, false);
+  const auto a = matrix(p.m, p.k, p.a);
+  const auto b = matrix(p.k, p.n, p.b);
+  const auto c = matrix(p.m, p.n, dense(nullptr, p.out, p.c_stride));
   const memory::desc bias({1, p.n}, memory::data_type::f32, memory::dims{p.n, 1});
   dnnl::primitive_attr attributes;
   if (p.accumulate) {
@@ -95,9 +102,9 @@ Prepared prepare(const Product& p) {
 
 Prepared& prepared(const Product& p) {
   thread_local std::map<Key, Prepared> cache;
-  const int flags = (p.in == DType::bf16) | (p.out == DType::bf16) << 1 | p.a_transposed << 2 |
-                    p.b_transposed << 3 | (p.bias != nullptr) << 4 | p.accumulate << 5;
-  const Key key{p.m, p.n, p.k, p.a_stride, p.b_stride, p.c_stride, flags, num_threads()};
+  const int flags = (p.a.type == WeightType::bf16) | (p.out == DType::bf16) << 1 | p.a.transposed << 2 |
+                    p.b.transposed << 3 | (p.bias != nullptr) << 4 | p.accumulate << 5;
+  const Key key{p.m, p.n, p.k, p.a.stride, p.b.stride, p.c_stride, flags, num_threads()};
   if (const auto it = cache.find(key); it != cache.end()) return it->second;
   if (cache.size() >= 4096) cache.clear();  // bounds the cache if lengths keep changing
   return cache.emplace(key, prepare(p)).first->second;
@@ -113,13 +120,15 @@ class Scratch {
   std::shared_ptr<Storage> storage_;
 };
 
-void expand(const void* x, DType t, int64_t rows, int64_t columns, int64_t stride, float* out) {
+void expand(const MatrixView& x, int64_t rows, int64_t columns, float* out) {
   parallel_for(rows, 16, [&](int64_t r, int64_t end) {
-    for (; r < end; ++r)
-      if (t == DType::bf16)
-        kernels().bf16.to_f32(columns, static_cast<const BFloat16*>(x) + r * stride, out + r * columns);
+    for (; r < end; ++r) {
+      const void* row = x.from(r, 0).data;
+      if (x.type == WeightType::bf16)
+        kernels().bf16.to_f32(columns, static_cast<const BFloat16*>(row), out + r * columns);
       else
-        std::memcpy(out + r * columns, static_cast<const float*>(x) + r * stride, columns * sizeof(float));
+        std::memcpy(out + r * columns, row, columns * sizeof(float));
+    }
   });
 }
 
@@ -142,10 +151,10 @@ void put(const Product& p, const float* from, int64_t n0, int64_t n) {
 bool is_packed(const Product& p) {
   constexpr int64_t kWorth = 1 << 12;  // multiplications; with fewer, packing does not pay off
   if (kernels().product == nullptr) return false;
-  if (p.in == DType::bf16) return !bf16_is_fast() && p.m * p.n * p.k >= kWorth;
+  if (p.a.type == WeightType::bf16) return !bf16_is_fast() && p.m * p.n * p.k >= kWorth;
   const auto collides = [](int64_t stride) { return stride > 2048 && stride % 1024 == 0; };
-  return !p.b_transposed && p.m >= 256 && p.n >= 16 && p.k >= 16 &&
-         (collides(p.b_stride) || (!p.a_transposed && collides(p.a_stride)));
+  return !p.b.transposed && p.m >= 256 && p.n >= 16 && p.k >= 16 &&
+         (collides(p.b.stride) || (!p.a.transposed && collides(p.a.stride)));
 }
 
 // Gives each thread a rectangle of C. Chooses the cut whose largest rectangle takes the least work, packing
@@ -173,8 +182,8 @@ void packed_product(const Product& p) {
       Product s = p;
       s.m = bound(i + 1, r, rows, p.m) - m0;
       s.n = bound(j + 1, c, columns, p.n) - n0;
-      s.a = static_cast<const std::byte*>(p.a) + (p.a_transposed ? m0 : m0 * p.a_stride) * size_of(p.in);
-      s.b = static_cast<const std::byte*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0) * size_of(p.in);
+      s.a = p.a.transposed ? p.a.from(0, m0) : p.a.from(m0, 0);
+      s.b = p.b.transposed ? p.b.from(n0, 0) : p.b.from(0, n0);
       s.bias = p.bias ? p.bias + n0 : nullptr;
       s.c = static_cast<std::byte*>(p.c) + (m0 * p.c_stride + n0) * size_of(p.out);
       shares.push_back(s);
@@ -189,14 +198,14 @@ void packed_product(const Product& p) {
 
 // True for a few rows of activations times a weight [n, k]: the time is that of reading the weight once.
 bool is_thin(const Product& p) {
-  return p.m <= kThinRows && !p.a_transposed && p.b_transposed && p.n >= 16 && p.k >= 16;
+  return p.m <= kThinRows && !p.a.transposed && p.b.transposed && p.n >= 16 && p.k >= 16;
 }
 
 void thin_product(const Product& p) {
   const Scratch a(p.m * p.k), c(p.m * p.n);
-  expand(p.a, p.in, p.m, p.k, p.a_stride, a.data());
+  expand(p.a, p.m, p.k, a.data());
   const auto columns = [&]<typename T>(const T* b) {
-    const ThinProduct<T> thin{p.m, p.k, a.data(), b, p.b_stride, c.data(), p.n};
+    const ThinProduct<T> thin{p.m, p.k, a.data(), b, p.b.stride, c.data(), p.n};
     constexpr int64_t kGrain = 1 << 18;  // elements of B per task
     const int64_t columns_a_task = std::max<int64_t>(8, kGrain / p.k);
     parallel_tasks((p.n + columns_a_task - 1) / columns_a_task, [&](int64_t task, int) {
@@ -204,7 +213,8 @@ void thin_product(const Product& p) {
       kernels().typed<T>().thin_product(thin, begin, std::min(p.n, begin + columns_a_task));
     });
   };
-  p.in == DType::f32 ? columns(static_cast<const float*>(p.b)) : columns(static_cast<const BFloat16*>(p.b));
+  p.b.type == WeightType::f32 ? columns(static_cast<const float*>(p.b.data))
+                              : columns(static_cast<const BFloat16*>(p.b.data));
   for (int64_t r = 0; r < p.m; ++r) {
     float* row = c.data() + r * p.n;
     if (p.bias) kernels().axpy(p.n, 1, p.bias, row);
@@ -220,10 +230,10 @@ void onednn_product(const Product& p) {
   share_openmp();
   try {
     Prepared& ready = prepared(p);
-    check(ready.supported, "matrix product: oneDNN has no {} product for m {}, n {}, k {}", name_of(p.in),
+    check(ready.supported, "matrix product: oneDNN has no {} product for m {}, n {}, k {}", name_of(p.a.type),
           p.m, p.n, p.k);
-    ready.arguments[DNNL_ARG_SRC].set_data_handle(const_cast<void*>(p.a));
-    ready.arguments[DNNL_ARG_WEIGHTS].set_data_handle(const_cast<void*>(p.b));
+    ready.arguments[DNNL_ARG_SRC].set_data_handle(const_cast<void*>(p.a.data));
+    ready.arguments[DNNL_ARG_WEIGHTS].set_data_handle(const_cast<void*>(p.b.data));
     ready.arguments[DNNL_ARG_DST].set_data_handle(p.c);
     if (p.bias) ready.arguments[DNNL_ARG_BIAS].set_data_handle(const_cast<float*>(p.bias));
     thread_local dnnl::stream stream(engine());
@@ -234,12 +244,55 @@ void onednn_product(const Product& p) {
   }
 }
 
+namespace {
+
+// A product by B's numbers in the type of A, decoded some rows at a time.
+void decoded_product(const Product& p) {
+  constexpr int64_t kElements = 1 << 20;  // decoded at a time
+  const int64_t width = p.b.transposed ? p.k : p.n, rows = p.b.transposed ? p.n : p.k,
+                at_once = std::min(rows, std::max<int64_t>(64, kElements / width / 64 * 64));
+  const bool narrow = p.a.type == WeightType::bf16;
+  const Scratch decoded(at_once * width);
+  for (int64_t first = 0; first < rows; first += at_once) {
+    const int64_t count = std::min(at_once, rows - first);
+    parallel_for(count, 8, [&](int64_t r, int64_t end) {
+      std::vector<float> row(narrow ? width : 0);
+      for (; r < end; ++r) {
+        const auto* from = static_cast<const std::byte*>(p.b.from(first + r, 0).data);
+        dequantize_row(p.b.type, from, width, narrow ? row.data() : decoded.data() + r * width);
+        if (narrow)
+          kernels().bf16.from_f32(width, row.data(), reinterpret_cast<BFloat16*>(decoded.data()) + r * width);
+      }
+    });
+    Product part = p;
+    part.b = {decoded.data(), p.a.type, width, p.b.transposed};
+    if (p.b.transposed) {
+      part.n = count;
+      part.bias = p.bias != nullptr ? p.bias + first : nullptr;
+      part.c = static_cast<std::byte*>(p.c) + first * size_of(p.out);
+    } else {
+      part.k = count;
+      part.a = p.a.transposed ? p.a.from(first, 0) : p.a.from(0, first);
+      part.bias = first == 0 ? p.bias : nullptr;
+      part.accumulate = p.accumulate || first > 0;
+    }
+    matrix_product(part);
+  }
+}
+
+}  // namespace
+
 void matrix_product(const Product& p) {
   if (p.m == 0 || p.n == 0) return;
+  if (p.b.type != p.a.type && p.k > 0) {
+    if (is_quantized(p.b.type) && p.b.transposed) return quantized_product(p);
+    return decoded_product(p);
+  }
   if (p.k == 0) return generic_matrix_product(p);
   if (is_thin(p)) return thin_product(p);
   if (is_packed(p)) return packed_product(p);
-  if (p.in == DType::bf16 && !bf16_is_fast()) return generic_matrix_product(p);  // small, or without SIMD
+  if (p.a.type == WeightType::bf16 && !bf16_is_fast())
+    return generic_matrix_product(p);  // small, or without SIMD
   if (tile_product_takes(p)) return tile_product(p, TileUnit::amx, tile_blocking(p));
   onednn_product(p);
 }

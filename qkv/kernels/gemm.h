@@ -3,21 +3,18 @@
 
 #include <cstdint>
 
-#include "qkv/tensor/dtype.h"
+#include "qkv/tensor/weight_type.h"
 
 namespace qkv {
 
 // C[m, n] = A[m, k] B[k, n] + bias[n], added to C when `accumulate`.
-// A and B are both f32 or both bf16; C is f32, or bf16 when A and B are; sums are in f32.
+// A is f32 or bf16; C is f32, or bf16 when A is; sums are in f32. B is of A's type or quantised, or f16 or
+// bf16 beside an f32 A. Weights [out, in] are B transposed. Products by quantised weights are those of
+// kernels/quantized_product.h; where B is quantised and not transposed, its numbers are decoded.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
-  DType in = DType::f32, out = DType::f32;
-  const void* a = nullptr;
-  int64_t a_stride = 0;       // elements between stored rows
-  bool a_transposed = false;  // stored as [k, m]
-  const void* b = nullptr;
-  int64_t b_stride = 0;
-  bool b_transposed = false;  // stored as [n, k], as weights [out, in] are
+  DType out = DType::f32;
+  MatrixView a = {}, b = {};
   const float* bias = nullptr;
   void* c = nullptr;
   int64_t c_stride = 0;

@@ -21,14 +21,11 @@ constexpr int64_t kAll = std::numeric_limits<int64_t>::max() / 2;
 void* advance(void* x, DType t, int64_t elements) {
   return static_cast<std::byte*>(x) + elements * size_of(t);
 }
-const void* advance(const void* x, DType t, int64_t elements) {
-  return static_cast<const std::byte*>(x) + elements * size_of(t);
-}
 
 // The product that gives rows [begin, end) of C.
 Product rows_of(Product p, int64_t begin, int64_t end) {
   p.m = end - begin;
-  p.a = advance(p.a, p.in, p.a_transposed ? begin : begin * p.a_stride);
+  p.a = p.a.transposed ? p.a.from(0, begin) : p.a.from(begin, 0);
   p.c = advance(p.c, p.out, begin * p.c_stride);
   return p;
 }
@@ -36,7 +33,7 @@ Product rows_of(Product p, int64_t begin, int64_t end) {
 // The product that gives columns [begin, end) of C.
 Product columns_of(Product p, int64_t begin, int64_t end) {
   p.n = end - begin;
-  p.b = advance(p.b, p.in, p.b_transposed ? begin * p.b_stride : begin);
+  p.b = p.b.transposed ? p.b.from(begin, 0) : p.b.from(0, begin);
   if (p.bias) p.bias += begin;
   p.c = advance(p.c, p.out, begin);
   return p;
@@ -45,7 +42,7 @@ Product columns_of(Product p, int64_t begin, int64_t end) {
 // All of B, each thread what lies together in memory.
 void pack_b(const Product& p, BFloat16* packed) {
   const int64_t steps = panels(p.k);
-  if (!p.b_transposed) {
+  if (!p.b.transposed) {
     parallel_for(steps, 1, [&](int64_t begin, int64_t end) { tile::pack_b(p, {begin, end}, packed); });
   } else {
     parallel_for(panels(p.n), 1, [&](int64_t begin, int64_t end) {
@@ -117,9 +114,9 @@ TileBlocking tile_blocking(const Product& p) {
   const int64_t stream_bytes = int64_t{p.out == DType::f32 ? 4 : 8} << 20;
   // A block of rows of A is packed for each block of columns, or passes through memory: few are better one.
   TileBlocking blocking{.rows = 256, .columns = p.n <= 768 ? 768 : 256, .depth = 512};
-  if (!p.a_transposed && p.k <= 1024)
+  if (!p.a.transposed && p.k <= 1024)
     blocking = {.rows = 512, .columns = kAll, .depth = 1024};
-  else if (!p.a_transposed && p.k > 16384)
+  else if (!p.a.transposed && p.k > 16384)
     blocking = {.rows = 512, .columns = 2048, .depth = 512};  // A is too large to stay packed: once is best
   blocking.stream = p.m * p.n * size_of(p.out) > stream_bytes;
   return blocking;
@@ -128,13 +125,13 @@ TileBlocking tile_blocking(const Product& p) {
 // Packing B pays from some hundred rows of A on, and short sums or few columns leave the time to the edges.
 bool tile_product_takes(const Product& p) {
   constexpr int64_t kLeast = 256;
-  return p.in == DType::bf16 && p.m >= kLeast && p.n >= kLeast && p.k >= kLeast &&
+  return p.a.type == WeightType::bf16 && p.m >= kLeast && p.n >= kLeast && p.k >= kLeast &&
          tiles_available(TileUnit::amx);
 }
 
 void tile_product(const Product& p, TileUnit unit, const TileBlocking& blocking) {
-  assert(tiles_available(unit) && p.in == DType::bf16 && p.m > 0 && p.n > 0 && p.k > 0);
-  const int64_t panel_bytes = panels(p.k) * kStepElements * size_of(p.in);
+  assert(tiles_available(unit) && p.a.type == WeightType::bf16 && p.m > 0 && p.n > 0 && p.k > 0);
+  const int64_t panel_bytes = panels(p.k) * kStepElements * size_of(DType::bf16);
   const int64_t at_once =
       std::min(panels(p.n), std::max<int64_t>(1, blocking.packed_bytes / panel_bytes)) * kPanel;
   const auto packed = Storage::allocate(at_once / kPanel * panel_bytes);

@@ -55,7 +55,7 @@ bool is_formula(Positions positions) {
 
 InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& given,
                                Parameter& token)
-    : spec_(given), token_(&token) {
+    : spec_(given), parameters_(&parameters), token_(&token) {
   const Initializer normal{Initializer::Kind::normal, given.init_std};
   if (given.embedding_width > 0)
     projection_ = std::make_unique<Linear>(parameters, name + ".projection", given.embedding_width,
@@ -89,10 +89,11 @@ Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const
         ids.count(), context.layout.rows());
   check(!features.defined() || features_, "model: it reads tokens, and has no place for features");
   check(features.defined() || !features_, "model: it reads images or spectrograms, and there are none");
-  Tensor x = features.defined() ? place_features(ids, token_->value,
-                                                 features_->forward(convert(features, token_->value.dtype()),
-                                                                    context.layout.offsets))
-                                : embedding(ids, token_->value, "token id");
+  const DType type = parameters_->compute;
+  Tensor x = features.defined()
+                 ? place_features(ids, token_->weight(),
+                                  features_->forward(convert(features, type), context.layout.offsets))
+                 : embedding(ids, token_->weight(), "token id", type);
   if (spec_.embedding_unit) x = unit_rows(x);
   if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));

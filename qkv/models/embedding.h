@@ -27,6 +27,7 @@ class InputEmbedding {
 
  private:
   ModelSpec spec_;
+  const Parameters* parameters_;
   Parameter* token_;
   std::unique_ptr<FeatureEmbedding> features_;
   std::unique_ptr<Linear> projection_;  // from embedding_width to the blocks' width; else null

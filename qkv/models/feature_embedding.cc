@@ -35,7 +35,7 @@ Tensor FeatureEmbedding::forward(const Tensor& features, const std::vector<int32
   return activation(Activation::gelu, layers_[1].forward(row_windows(first, frames, kFrames, 2)));
 }
 
-Tensor place_features(const Indices& ids, const Tensor& table, const Tensor& rows) {
+Tensor place_features(const Indices& ids, const Weight& table, const Tensor& rows) {
   std::vector<int32_t> tokens;
   for (const int32_t id : ids.values())
     if (id != kFeature) tokens.push_back(id);
@@ -46,7 +46,7 @@ Tensor place_features(const Indices& ids, const Tensor& table, const Tensor& row
   std::vector<int32_t> places;
   int32_t token = 0, feature = n;
   for (const int32_t id : ids.values()) places.push_back(id == kFeature ? feature++ : token++);
-  const Tensor embedded = embedding(std::move(tokens), table, "token id");
+  const Tensor embedded = embedding(std::move(tokens), table, "token id", rows.dtype());
   return select_rows(join_rows({embedded, rows}), std::move(places));
 }
 

@@ -30,7 +30,7 @@ class FeatureEmbedding {
 
 // Puts token embeddings and features into the order of ids [N]: table [V, D] of tokens, rows [M, D] in the
 // order in which kFeature occurs -> [N, D].
-Tensor place_features(const Indices& ids, const Tensor& table, const Tensor& rows);
+Tensor place_features(const Indices& ids, const Weight& table, const Tensor& rows);
 
 // Cuts an image, f32 [channels, image, image], into patches: f32 [patches, channels patch patch], in the
 // order of a convolution's kernel.

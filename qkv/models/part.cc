@@ -6,6 +6,7 @@ std::unique_ptr<Transformer> part_of(Transformer& model, Architecture stack) {
   check(!model.spec().lora.any(), "model: adapters are of the whole model: merge them first");
   auto part = std::make_unique<Transformer>(model.spec().part(stack));
   Parameters& whole = model.parameters();
+  part->parameters().compute = whole.compute;
   for (Parameter& p : part->parameters().all()) {
     // Two stacks share an embedding, or each has its own.
     const Parameter* own =
@@ -14,6 +15,7 @@ std::unique_ptr<Transformer> part_of(Transformer& model, Architecture stack) {
     check(q != nullptr && q->shape == p.shape, "model: the {} has no '{}' of its own", name_of(stack),
           p.name);
     p.value = q->value;
+    p.packed = q->packed;
   }
   return part;
 }

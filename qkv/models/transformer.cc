@@ -47,6 +47,7 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   const Initializer normal{Initializer::Kind::normal, spec.init_std};
   const int64_t token_width = spec.embedding_width > 0 ? spec.embedding_width : spec.width;
   token_ = &parameters_.add("embedding.token", {spec.vocab_size, token_width}, ParameterKind::matrix, normal);
+  token_->any_type = !spec.embedding_unit;
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const auto [encoder_cell, decoder_cell] = std::pair(spec.recurrence.encoder, spec.recurrence.decoder);
   const ModelSpec encoder_spec = spec.encoder_spec();
@@ -142,9 +143,9 @@ void Transformer::take_source(const ModelInput& input, Context& context) const {
   for (const Tensor* rows : {&input.source_keys, &input.source_values})
     check(!rows->defined() || rows->shape() == wanted, "model: rows of a source: expected {}, got {}", wanted,
           rows->shape());
-  context.source = convert(input.source_keys, token_->value.dtype());
+  context.source = convert(input.source_keys, parameters_.compute);
   if (input.source_values.defined())
-    context.source_values = convert(input.source_values, token_->value.dtype());
+    context.source_values = convert(input.source_values, parameters_.compute);
   context.source_layout = input.source_layout;
 }
 

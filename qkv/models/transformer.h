@@ -55,7 +55,7 @@ class Transformer {
     return (decoder_ ? *decoder_ : *encoder_).last_norm(stream, {});
   }
   // See Unembedding.
-  Tensor unembedding() const { return unembedding_of_tokens().weight(); }
+  Weight unembedding() const { return unembedding_of_tokens().weight(); }
   Tensor projected(const Tensor& hidden) const { return unembedding_of_tokens().projected(hidden); }
   Tensor logits(const Tensor& hidden) const { return unembedding_of_tokens().logits(hidden); }
   // See Classifier and Pooler.

@@ -31,13 +31,14 @@ Unembedding::Unembedding(Parameters& parameters, const ModelSpec& spec, Paramete
   weight_ = spec.tied ? &token
                       : &parameters.add("unembedding.weight", {spec.vocab_size, width}, ParameterKind::matrix,
                                         {Initializer::Kind::normal, spec.init_std});
+  weight_->any_type = !spec.embedding_unit;
   if (spec.unembedding_bias)
     bias_ = &parameters.add("unembedding.bias", {spec.vocab_size}, ParameterKind::vector,
                             {Initializer::Kind::zeros});
 }
 
-Tensor Unembedding::weight() const {
-  return spec_.embedding_unit ? unit_rows(weight_->value) : weight_->value;
+Weight Unembedding::weight() const {
+  return spec_.embedding_unit ? Weight(unit_rows(weight_->value)) : weight_->weight();
 }
 
 Tensor Unembedding::projected(const Tensor& hidden) const {

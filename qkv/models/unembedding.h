@@ -21,7 +21,7 @@ class Unembedding {
   // this.
   Unembedding(Parameters& parameters, const ModelSpec& spec, Parameter& token);
 
-  Tensor weight() const;  // W_u as it is used: [V, d_f]
+  Weight weight() const;  // W_u as it is used: [V, d_f]
   // The input of the unembedding: [N, D] -> [N, d_f].
   Tensor projected(const Tensor& hidden) const;
   // Logits, before the softmax: hidden -> f32 [N, V].

@@ -38,6 +38,7 @@ Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
   }
   up_ = matrix(".experts.up", spec.count * (network.gated ? 2 : 1) * spec.hidden, width, std.inner);
   down_ = matrix(".experts.down", spec.count * width, spec.hidden, std.out);
+  up_->any_type = down_->any_type = true;
   if (spec.bias) {
     up_bias_ = bias(".experts.up", up_->shape[0]);
     down_bias_ = bias(".experts.down", down_->shape[0]);
@@ -128,9 +129,9 @@ Tensor Experts::forward(const Tensor& x, const Context& context) const {
   const ExpertRows rows = rows_by_expert(choice.experts, spec_.count);
   if (context.observed && recording() && choice_bias_ && choice_bias_->leaf) note_loads(rows);
   const Tensor up =
-      expert_linear(inputs(x, rows, choice.weights), up_->value, value_of(up_bias_), rows.offsets);
+      expert_linear(inputs(x, rows, choice.weights), up_->weight(), value_of(up_bias_), rows.offsets);
   const Tensor hidden = activated(network_, up);
-  const Tensor outputs = expert_linear(hidden, down_->value, value_of(down_bias_), rows.offsets);
+  const Tensor outputs = expert_linear(hidden, down_->weight(), value_of(down_bias_), rows.offsets);
   const Tensor y =
       weighted_rows(outputs, rows.places, spec_.input_weighted ? ones_like(choice.weights) : choice.weights);
   return shared_ ? add(y, shared(x, context)) : y;

@@ -8,12 +8,12 @@ Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int6
                               {Initializer::Kind::normal, std})),
       idle_(idle),
       adapters_(parameters, weight_->name, in, out) {
-  weight_->product = true;
+  weight_->product = weight_->any_type = true;
   if (bias) bias_ = &parameters.add(name + ".bias", {out}, ParameterKind::vector, {Initializer::Kind::zeros});
 }
 
 Tensor Linear::forward(const Tensor& x, const Context& context) const {
-  Tensor y = linear(x, weight_->value, bias_ ? bias_->value : Tensor(), idle_);
+  Tensor y = linear(x, weight_->weight(), bias_ ? bias_->value : Tensor(), idle_);
   return adapters_.any() ? adapters_.add(std::move(y), x, context) : y;
 }
 

@@ -5,6 +5,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/base/rng.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
@@ -43,6 +44,7 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
 
 // Prepares a frozen parameter: its f32 value, to be saved, and the value that a pass reads.
 void hold(Parameter& p, uint64_t seed, DType compute) {
+  if (p.packed.defined()) return;
   if (p.value.defined()) {
     p.master = convert(p.value.detach(), DType::f32);
   } else {
@@ -68,7 +70,7 @@ Parameter& Parameters::add(std::string name, Shape shape, ParameterKind kind, In
   check(find(name) == nullptr, "parameter '{}' exists already", name);
   check(!training_, "parameter '{}': added after training was prepared", name);
   return parameters_.emplace_back(
-      Parameter{std::move(name), shape, kind, initializer, {}, {}, nullptr, 1, true, false, false});
+      Parameter{.name = std::move(name), .shape = shape, .kind = kind, .initializer = initializer});
 }
 
 Parameter* Parameters::find(std::string_view name) {
@@ -101,8 +103,9 @@ void Parameters::prepare_training(DType compute, uint64_t seed) {
     for (Parameter& p : parameters_) {
       if (p.kind != kind || p.frozen) continue;
       p.master = a.master.view(at, p.shape);
-      if (p.value.defined()) {
-        p.master.copy(convert(p.value.detach(), DType::f32));
+      if (p.defined()) {
+        p.master.copy(dequantized(p.weight(), DType::f32));
+        p.packed = {};
       } else {
         draw_into(p, seed, p.master);
       }
@@ -112,12 +115,14 @@ void Parameters::prepare_training(DType compute, uint64_t seed) {
     }
   }
   training_ = true;
+  this->compute = compute;
   refresh_shadows();
 }
 
 void Parameters::draw(uint64_t seed, DType compute) {
+  this->compute = compute;
   for (Parameter& p : parameters_) {
-    if (p.value.defined()) continue;
+    if (p.defined()) continue;
     Tensor drawn = Tensor::empty(p.shape, DType::f32);
     draw_into(p, seed, drawn);
     p.value = convert(drawn, p.kind == ParameterKind::matrix ? compute : DType::f32);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "qkv/autograd/graph.h"
-#include "qkv/tensor/tensor.h"
+#include "qkv/tensor/weight.h"
 
 namespace qkv {
 
@@ -30,17 +30,23 @@ struct Initializer {
 
 // A named weight of a model.
 struct Parameter {
-  std::string name;
-  Shape shape;
-  ParameterKind kind;
-  Initializer initializer;
-  Tensor value;                // read by the forward pass; has the leaf's edge while training
-  Tensor master;               // f32, what the optimizer updates; only while training
-  std::shared_ptr<Leaf> leaf;  // null if there is no gradient
-  float rate = 1;              // factor on the learning rate; 0: it stays as it is
-  bool learned = true;         // false: it moves without a gradient (running averages)
-  bool product = false;        // weight of a linear layer that an adapter may change
-  bool frozen = false;         // never changes, has no gradient; to be set before prepare_training()
+  std::string name = {};
+  Shape shape = {};
+  ParameterKind kind = ParameterKind::matrix;
+  Initializer initializer = {};
+  Tensor value = {};                // read by the forward pass; has the leaf's edge while training
+  Weight packed = {};               // in place of `value`: rows of the types that a file has; never trained
+  Tensor master = {};               // f32, what the optimizer updates; only while training
+  std::shared_ptr<Leaf> leaf = {};  // null if there is no gradient
+  float rate = 1;                   // factor on the learning rate; 0: it stays as it is
+  bool learned = true;              // false: it moves without a gradient (running averages)
+  bool product = false;             // weight of a linear layer that an adapter may change
+  bool frozen = false;              // never changes, has no gradient; to be set before prepare_training()
+  bool any_type = false;            // read through weight() alone: it may be packed
+
+  // What products and look-ups read.
+  Weight weight() const { return packed.defined() ? packed : Weight(value); }
+  bool defined() const { return packed.defined() || value.defined(); }
 };
 
 // A low-rank adapter of rows [first_row, first_row + rows) of a weight [out, in] (Hu et al. 2022, LoRA):
@@ -65,6 +71,8 @@ struct Arena {
 // All parameters of a model, in the order in which its layers add them.
 class Parameters {
  public:
+  // Type of the activations, and of matrices that are not packed.
+  DType compute = DType::f32;
   // Types of tensors in the file that they were read from, by the file's names; f32 if a name is missing.
   std::map<std::string, DType> stored = {};
   // Other contents of that file, by the file's names, to be written again: tensors that this model does not
@@ -90,7 +98,8 @@ class Parameters {
   int64_t count() const;  // number of elements
 
   // For training: lays every parameter that is not frozen into arenas with masters, gradients and, for bf16,
-  // shadows. Values are those already bound, or drawn from their initializers with `seed`.
+  // shadows. Values are those already bound, or drawn from their initializers with `seed`. What is packed
+  // stays packed if it is frozen, and becomes dense otherwise.
   void prepare_training(DType compute, uint64_t seed);
   // For inference: draws the values that nothing was bound to, in the compute type.
   void draw(uint64_t seed, DType compute);

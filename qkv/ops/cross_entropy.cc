@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "qkv/autograd/graph.h"
-#include "qkv/kernels/gemm.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/weight_product.h"
 
 namespace qkv {
 namespace {
@@ -14,9 +14,9 @@ constexpr int64_t kChunkLogits = int64_t{1} << 26;  // 256 MiB of f32
 // dz = scale (softmax(z) - onehot);  dX = dz W;  dW = dz^T X;  db = column sums of dz.
 class CrossEntropyNode : public Node {
  public:
-  CrossEntropyNode(const Tensor& x, const Tensor& weight, const Tensor& bias) : weight_(weight.detach()) {
+  CrossEntropyNode(const Tensor& x, const Weight& weight, const Tensor& bias) : weight_(weight.detach()) {
     add_input(x);
-    add_input(weight);
+    add_input(weight.dense());
     add_input(bias);
     if (wants(0)) dx_ = Tensor::empty(x.shape(), x.dtype());
   }
@@ -27,28 +27,21 @@ class CrossEntropyNode : public Node {
     const int64_t width = x.width(), vocab = weight_.dim(0), at = begin * width * size_of(x.dtype());
     const auto* x_rows = static_cast<const std::byte*>(x.raw()) + at;
     if (wants(0))
-      matrix_product({.m = rows,
-                      .n = width,
-                      .k = vocab,
-                      .in = x.dtype(),
-                      .out = x.dtype(),
-                      .a = dz.raw(),
-                      .a_stride = stride,
-                      .b = weight_.raw(),
-                      .b_stride = width,
-                      .c = static_cast<std::byte*>(dx_.raw()) + at,
-                      .c_stride = width});
+      multiply_by_weight_transposed({.m = rows,
+                                     .n = width,
+                                     .k = vocab,
+                                     .out = x.dtype(),
+                                     .a = dense(dz.raw(), x.dtype(), stride),
+                                     .c = static_cast<std::byte*>(dx_.raw()) + at,
+                                     .c_stride = width},
+                                    weight_);
     weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
       matrix_product({.m = vocab,
                       .n = width,
                       .k = rows,
-                      .in = x.dtype(),
                       .out = DType::f32,
-                      .a = dz.raw(),
-                      .a_stride = stride,
-                      .a_transposed = true,
-                      .b = x_rows,
-                      .b_stride = width,
+                      .a = dense(dz.raw(), x.dtype(), stride, true),
+                      .b = dense(x_rows, x.dtype(), width),
                       .c = dw.raw(),
                       .c_stride = width,
                       .accumulate = accumulate});
@@ -69,7 +62,8 @@ class CrossEntropyNode : public Node {
   }
 
  private:
-  Tensor weight_, dx_;
+  Weight weight_;
+  Tensor dx_;
 };
 
 }  // namespace
@@ -85,7 +79,7 @@ int64_t cross_entropy_rows(int64_t vocab) {
   return std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096);
 }
 
-CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Weight& weight, const Tensor& bias,
                                          const Indices& targets, float scale, const LossTerms& terms,
                                          float cap) {
   check(
@@ -93,7 +87,7 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
       "unembed_cross_entropy: weight {} does not fit x {}", weight.shape(), x.shape());
   check(terms.label_smoothing >= 0 && terms.label_smoothing < 1,
         "unembed_cross_entropy: label smoothing must be in [0, 1), got {}", terms.label_smoothing);
-  expect_dtype("unembed_cross_entropy", "weight", weight, x.dtype());
+  expect_weight("unembed_cross_entropy", weight, x.dtype());
   if (bias.defined()) {
     expect_shape("unembed_cross_entropy", "bias", bias, {weight.dim(0)});
     expect_dtype("unembed_cross_entropy", "bias", bias, DType::f32);
@@ -107,8 +101,9 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
           "target {} at row {} is out of range: the vocabulary has {} tokens", target[i], i, vocab);
     result.count += target[i] != kIgnored;
   }
-  const std::shared_ptr<CrossEntropyNode> node =
-      wants_grad({&x, &weight, &bias}) ? std::make_shared<CrossEntropyNode>(x, weight, bias) : nullptr;
+  const std::shared_ptr<CrossEntropyNode> node = wants_grad({&x, &weight.dense(), &bias})
+                                                     ? std::make_shared<CrossEntropyNode>(x, weight, bias)
+                                                     : nullptr;
   const int64_t rows = std::min(n, cross_entropy_rows(vocab));
   const int64_t stride = (vocab + 63) / 64 * 64;  // aligned rows: an odd stride costs the products a third
   Tensor logits = Tensor::empty({rows, stride}, DType::f32);
@@ -123,19 +118,15 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
     float* losses = result.token_losses.mutable_data<float>();
     for (int64_t begin = 0; begin < n; begin += rows) {
       const int64_t count = std::min(rows, n - begin);
-      matrix_product({.m = count,
-                      .n = vocab,
-                      .k = width,
-                      .in = x.dtype(),
-                      .out = DType::f32,
-                      .a = x.data<T>() + begin * width,
-                      .a_stride = width,
-                      .b = weight.raw(),
-                      .b_stride = width,
-                      .b_transposed = true,
-                      .bias = bias.defined() ? bias.data<float>() : nullptr,
-                      .c = z,
-                      .c_stride = stride});
+      multiply_by_weight({.m = count,
+                          .n = vocab,
+                          .k = width,
+                          .out = DType::f32,
+                          .a = matrix(x, begin),
+                          .bias = bias.defined() ? bias.data<float>() : nullptr,
+                          .c = z,
+                          .c_stride = stride},
+                         weight);
       parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {
         for (int64_t i = r; i < end && cap > 0; ++i) cap_in_place(vocab, cap, z + i * stride);
         kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target.data() + begin + r,

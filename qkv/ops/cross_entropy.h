@@ -2,7 +2,7 @@
 #pragma once
 
 #include "qkv/tensor/indices.h"
-#include "qkv/tensor/tensor.h"
+#include "qkv/tensor/weight.h"
 
 namespace qkv {
 
@@ -20,13 +20,13 @@ struct LossTerms {
   float z_loss = 0;           // coefficient of log(Z)^2
 };
 
-// x [N, D], weight [V, D] (W_u, of x's type), bias f32 [V] or undefined, targets [N] with -100 ignored.
-// cap: logits z become cap tanh(z / cap) (Gemma 2); 0: they stay.
-// Line 5 of Algorithms 11 and 13 of Phuong & Hutter after Algorithm 7, times `scale` (1 / the number of
-// targets in the whole step, so that accumulated micro-batches equal the big batch). Works through the rows
-// in chunks. While recording it computes the gradient in the same pass: the weight's is added to its leaf at
-// once, so the loss must be the root of a backward pass, reached with gradient 1.
-CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+// x [N, D], weight [V, D] (W_u; types as in linear()), bias f32 [V] or undefined, targets [N] with -100
+// ignored. cap: logits z become cap tanh(z / cap) (Gemma 2); 0: they stay. Line 5 of Algorithms 11 and 13 of
+// Phuong & Hutter after Algorithm 7, times `scale` (1 / the number of targets in the whole step, so that
+// accumulated micro-batches equal the big batch). Works through the rows in chunks. While recording it
+// computes the gradient in the same pass: the weight's is added to its leaf at once, so the loss must be the
+// root of a backward pass, reached with gradient 1.
+CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Weight& weight, const Tensor& bias,
                                          const Indices& targets, float scale, const LossTerms& terms = {},
                                          float cap = 0);
 

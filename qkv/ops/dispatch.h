@@ -33,6 +33,11 @@ inline void expect_dtype(std::string_view op, std::string_view what, const Tenso
   check(x.dtype() == t, "{}: {} must be {}, got {}", op, what, name_of(t), name_of(x.dtype()));
 }
 
+// Rows [first_row, ...) of x as products read them.
+inline MatrixView matrix(const Tensor& x, int64_t first_row = 0, bool transposed = false) {
+  return dense(x.raw(), x.dtype(), x.width(), transposed).from(first_row, 0);
+}
+
 // Elements a thread should have at least, for passes that cost a few operations an element.
 inline constexpr int64_t kElementGrain = 1 << 14;
 inline int64_t row_grain(int64_t width) {

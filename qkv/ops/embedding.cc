@@ -1,7 +1,11 @@
 #include "qkv/ops/embedding.h"
 
+#include <cstring>
+#include <vector>
+
 #include "qkv/autograd/graph.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/quant/quantize.h"
 
 namespace qkv {
 namespace {
@@ -33,24 +37,45 @@ class EmbeddingNode : public Node {
   Shape shape_;
 };
 
+// Row r of `out` becomes the row at `from`.
+void copy_row(const MatrixView& from, Tensor& out, int64_t r) {
+  const int64_t width = out.width();
+  auto* to = static_cast<std::byte*>(out.raw()) + r * width * size_of(out.dtype());
+  if (from.type == weight_type(out.dtype())) {
+    std::memcpy(to, from.data, width * size_of(out.dtype()));
+    return;
+  }
+  if (out.dtype() == DType::f32)
+    return dequantize_row(from.type, static_cast<const std::byte*>(from.data), width,
+                          reinterpret_cast<float*>(to));
+  std::vector<float> row(width);
+  dequantize_row(from.type, static_cast<const std::byte*>(from.data), width, row.data());
+  kernels().bf16.from_f32(width, row.data(), reinterpret_cast<BFloat16*>(to));
+}
+
 }  // namespace
 
-Tensor embedding(const Indices& ids, const Tensor& table, const char* what) {
-  check(ids.defined() && ids.rank() == 1 && table.shape().rank() == 2,
+Tensor embedding(const Indices& ids, const Weight& table, const char* what, DType type) {
+  check(ids.defined() && ids.rank() == 1 && table.defined() && table.shape().rank() == 2,
         "embedding: expected {}s [N] and a table [V, D], got {} and {}", what, ids, table);
   const int64_t n = ids.count(), width = table.dim(1);
   const auto id = ids.values();
   for (int64_t i = 0; i < n; ++i)
     check(id[i] >= 0 && id[i] < table.dim(0), "{} {} at row {} is out of range: the table has {} rows", what,
           id[i], i, table.dim(0));
-  Tensor out = Tensor::empty({n, width}, table.dtype());
-  const int64_t bytes = width * size_of(table.dtype());
-  const auto* from = static_cast<const std::byte*>(table.raw());
-  auto* to = static_cast<std::byte*>(out.raw());
+  const bool learns = wants_grad({&table.dense()});
+  check(!learns || table.dense().dtype() == type, "embedding: a table that learns must be {}, got {}",
+        name_of(type), name_of(table.type()));
+  Tensor out = Tensor::empty({n, width}, type);
+  const std::vector<Weight::Rows> runs = table.runs();
   parallel_for(n, row_grain(width), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) std::memcpy(to + r * bytes, from + id[r] * bytes, bytes);
+    for (int64_t r = begin; r < end; ++r) {
+      auto run = runs.begin();
+      while (id[r] >= run->first + run->count) ++run;
+      copy_row(run->view.from(id[r] - run->first, 0), out, r);
+    }
   });
-  if (wants_grad({&table})) connect(out, std::make_shared<EmbeddingNode>(ids, table));
+  if (learns) connect(out, std::make_shared<EmbeddingNode>(ids, table.dense()));
   return out;
 }
 

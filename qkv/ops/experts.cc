@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "qkv/autograd/graph.h"
-#include "qkv/kernels/gemm.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/weight_product.h"
 
 namespace qkv {
 namespace {
@@ -169,11 +169,11 @@ namespace {
 // The gradients of each expert's rows and weights, as in a linear layer.
 class ExpertLinearNode : public Node {
  public:
-  ExpertLinearNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
+  ExpertLinearNode(const Tensor& x, const Weight& weight, const Tensor& bias,
                    std::span<const int32_t> offsets)
       : x_(x.detach()), weight_(weight.detach()), offsets_(offsets.begin(), offsets.end()) {
     add_input(x);
-    add_input(weight);
+    add_input(weight.dense());
     add_input(bias);
   }
   std::string_view name() const override { return "expert_linear"; }
@@ -181,24 +181,18 @@ class ExpertLinearNode : public Node {
     const Tensor& dy = grads[0];
     const int64_t experts = std::ssize(offsets_) - 1, in = x_.width(), out = weight_.dim(0) / experts;
     const int64_t element = size_of(x_.dtype());
-    const auto row = [&](const Tensor& t, int64_t r) {
-      return static_cast<const std::byte*>(t.raw()) + r * t.width() * element;
-    };
     if (wants(0)) {
       Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
       for (int64_t e = 0; e < experts; ++e)
         if (const int64_t rows = offsets_[e + 1] - offsets_[e]; rows > 0)
-          matrix_product({.m = rows,
-                          .n = in,
-                          .k = out,
-                          .in = x_.dtype(),
-                          .out = x_.dtype(),
-                          .a = row(dy, offsets_[e]),
-                          .a_stride = out,
-                          .b = row(weight_, e * out),
-                          .b_stride = in,
-                          .c = static_cast<std::byte*>(dx.raw()) + offsets_[e] * in * element,
-                          .c_stride = in});
+          multiply_by_weight_transposed({.m = rows,
+                                         .n = in,
+                                         .k = out,
+                                         .out = x_.dtype(),
+                                         .a = matrix(dy, offsets_[e]),
+                                         .c = static_cast<std::byte*>(dx.raw()) + offsets_[e] * in * element,
+                                         .c_stride = in},
+                                        weight_.slice_rows(e * out, (e + 1) * out));
       give(0, std::move(dx));
     }
     weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
@@ -210,13 +204,9 @@ class ExpertLinearNode : public Node {
         matrix_product({.m = out,
                         .n = in,
                         .k = rows,
-                        .in = x_.dtype(),
                         .out = DType::f32,
-                        .a = row(dy, offsets_[e]),
-                        .a_stride = out,
-                        .a_transposed = true,
-                        .b = row(x_, offsets_[e]),
-                        .b_stride = in,
+                        .a = matrix(dy, offsets_[e], true),
+                        .b = matrix(x_, offsets_[e]),
                         .c = to,
                         .c_stride = in,
                         .accumulate = accumulate});
@@ -238,7 +228,8 @@ class ExpertLinearNode : public Node {
     return db;
   }
 
-  Tensor x_, weight_;
+  Tensor x_;
+  Weight weight_;
   std::vector<int32_t> offsets_;
 };
 
@@ -259,36 +250,29 @@ void add_biases(Tensor& y, const Tensor& bias, std::span<const int32_t> offsets)
 
 }  // namespace
 
-Tensor expert_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor expert_linear(const Tensor& x, const Weight& weight, const Tensor& bias,
                      std::span<const int32_t> offsets) {
   const int64_t experts = std::ssize(offsets) - 1;
   check(experts >= 1 && x.shape().rank() == 2 && weight.shape().rank() == 2 && x.width() == weight.dim(1) &&
             weight.dim(0) % experts == 0,
         "expert_linear: weight {} of {} experts does not fit x {}", weight.shape(), experts, x.shape());
-  expect_dtype("expert_linear", "weight", weight, x.dtype());
+  expect_weight("expert_linear", weight, x.dtype());
   check(offsets.front() == 0 && offsets.back() == x.rows() && std::is_sorted(offsets.begin(), offsets.end()),
         "expert_linear: the offsets do not divide {} rows", x.rows());
   const int64_t in = x.width(), out = weight.dim(0) / experts, element = size_of(x.dtype());
   Tensor y = Tensor::empty({x.rows(), out}, x.dtype());
-  const auto row = [&](const Tensor& t, int64_t r) {
-    return static_cast<const std::byte*>(t.raw()) + r * t.width() * element;
-  };
   for (int64_t e = 0; e < experts; ++e)
     if (const int64_t rows = offsets[e + 1] - offsets[e]; rows > 0)
-      matrix_product({.m = rows,
-                      .n = out,
-                      .k = in,
-                      .in = x.dtype(),
-                      .out = x.dtype(),
-                      .a = row(x, offsets[e]),
-                      .a_stride = in,
-                      .b = row(weight, e * out),
-                      .b_stride = in,
-                      .b_transposed = true,
-                      .c = static_cast<std::byte*>(y.raw()) + offsets[e] * out * element,
-                      .c_stride = out});
+      multiply_by_weight({.m = rows,
+                          .n = out,
+                          .k = in,
+                          .out = x.dtype(),
+                          .a = matrix(x, offsets[e]),
+                          .c = static_cast<std::byte*>(y.raw()) + offsets[e] * out * element,
+                          .c_stride = out},
+                         weight.slice_rows(e * out, (e + 1) * out));
   if (bias.defined()) add_biases(y, bias, offsets);
-  if (wants_grad({&x, &weight, &bias}))
+  if (wants_grad({&x, &weight.dense(), &bias}))
     connect(y, std::make_shared<ExpertLinearNode>(x, weight, bias, offsets));
   return y;
 }

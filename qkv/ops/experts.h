@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "qkv/tensor/indices.h"
-#include "qkv/tensor/tensor.h"
+#include "qkv/tensor/weight.h"
 
 namespace qkv {
 
@@ -51,8 +51,8 @@ struct ExpertRows {
 ExpertRows rows_by_expert(const Indices& experts, int64_t count);
 
 // x [M, in] sorted by expert, weight [E out, in], bias f32 [E out] or undefined -> [M, out]: row m times the
-// transpose of its expert's [out, in], plus its expert's bias.
-Tensor expert_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+// transpose of its expert's [out, in], plus its expert's bias. Types as in linear().
+Tensor expert_linear(const Tensor& x, const Weight& weight, const Tensor& bias,
                      std::span<const int32_t> offsets);
 
 // x [M, D], places [N, k], weights f32 [N, k] -> [M, D]: row places[n, j] is x's times weights[n, j]. Each

@@ -1,9 +1,9 @@
 #include "qkv/ops/linear.h"
 
 #include "qkv/autograd/graph.h"
-#include "qkv/kernels/gemm.h"
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/weight_product.h"
 
 namespace qkv {
 namespace {
@@ -11,10 +11,10 @@ namespace {
 // Y = X W^T + b:  dX = dY W,  dW = dY^T X,  db = column sums of dY.
 class LinearNode : public Node {
  public:
-  LinearNode(const Tensor& x, const Tensor& weight, const Tensor& bias, IdleBias idle)
+  LinearNode(const Tensor& x, const Weight& weight, const Tensor& bias, IdleBias idle)
       : x_(x.detach()), weight_(weight.detach()), idle_(idle) {
     add_input(x);
-    add_input(weight);
+    add_input(weight.dense());
     add_input(bias);
   }
   std::string_view name() const override { return "linear"; }
@@ -23,30 +23,23 @@ class LinearNode : public Node {
     const Tensor dy = convert(grads[0], x_.dtype());  // f32 where the products' sums were wanted as they are
     const int64_t rows = x_.rows(), in = x_.width(), out = weight_.dim(0);
     product_grad(0, x_.shape(), x_.dtype(), [&](Tensor& dx, bool accumulate) {
-      matrix_product({.m = rows,
-                      .n = in,
-                      .k = out,
-                      .in = x_.dtype(),
-                      .out = x_.dtype(),
-                      .a = dy.raw(),
-                      .a_stride = out,
-                      .b = weight_.raw(),
-                      .b_stride = in,
-                      .c = dx.raw(),
-                      .c_stride = in,
-                      .accumulate = accumulate});
+      multiply_by_weight_transposed({.m = rows,
+                                     .n = in,
+                                     .k = out,
+                                     .out = x_.dtype(),
+                                     .a = matrix(dy),
+                                     .c = dx.raw(),
+                                     .c_stride = in,
+                                     .accumulate = accumulate},
+                                    weight_);
     });
     weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
       matrix_product({.m = out,
                       .n = in,
                       .k = rows,
-                      .in = x_.dtype(),
                       .out = DType::f32,
-                      .a = dy.raw(),
-                      .a_stride = out,
-                      .a_transposed = true,
-                      .b = x_.raw(),
-                      .b_stride = in,
+                      .a = matrix(dy, 0, true),
+                      .b = matrix(x_),
                       .c = dw.raw(),
                       .c_stride = in,
                       .accumulate = accumulate});
@@ -68,16 +61,17 @@ class LinearNode : public Node {
   }
 
  private:
-  Tensor x_, weight_;
+  Tensor x_;
+  Weight weight_;
   IdleBias idle_;
 };
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out_type, IdleBias idle) {
-  check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1),
+Tensor linear(const Tensor& x, const Weight& weight, const Tensor& bias, DType out_type, IdleBias idle) {
+  check(weight.defined() && weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1),
         "linear: weight {} does not fit x {}: expected [out, {}]", weight.shape(), x.shape(), x.width());
-  expect_dtype("linear", "weight", weight, x.dtype());
+  expect_weight("linear", weight, x.dtype());
   check(out_type == x.dtype() || out_type == DType::f32, "linear: {} from {} is not supported",
         name_of(out_type), name_of(x.dtype()));
   const int64_t rows = x.rows(), in = x.width(), out = weight.dim(0);
@@ -88,20 +82,17 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType o
     expect_dtype("linear", "bias", bias, DType::f32);
   }
   Tensor y = Tensor::empty({rows, out}, out_type);
-  matrix_product({.m = rows,
-                  .n = out,
-                  .k = in,
-                  .in = x.dtype(),
-                  .out = out_type,
-                  .a = x.raw(),
-                  .a_stride = in,
-                  .b = weight.raw(),
-                  .b_stride = in,
-                  .b_transposed = true,
-                  .bias = bias.defined() ? bias.data<float>() : nullptr,
-                  .c = y.raw(),
-                  .c_stride = out});
-  if (wants_grad({&x, &weight, &bias})) connect(y, std::make_shared<LinearNode>(x, weight, bias, idle));
+  multiply_by_weight({.m = rows,
+                      .n = out,
+                      .k = in,
+                      .out = out_type,
+                      .a = matrix(x),
+                      .bias = bias.defined() ? bias.data<float>() : nullptr,
+                      .c = y.raw(),
+                      .c_stride = out},
+                     weight);
+  if (wants_grad({&x, &weight.dense(), &bias}))
+    connect(y, std::make_shared<LinearNode>(x, weight, bias, idle));
   return y;
 }
 

@@ -8,6 +8,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
+#include "qkv/base/mounted_files.h"
 #include "qkv/text/neighbour_files.h"
 #include "qkv/text/sentencepiece_classes.h"
 #include "qkv/text/tiktoken_file.h"
@@ -164,7 +165,7 @@ Tokenizer load_directory(const std::string& path) {
 
 Tokenizer Tokenizer::load(const std::string& path) {
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) {
+  if (!fs::is_directory(path, ignored) && !is_mounted(path)) {
     if (path.ends_with(".tiktoken")) return Tokenizer(tiktoken_parts(read_file(path), path));
     if (path.ends_with(".model")) {
       std::string file = read_file(path);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/linear.h"
 #include "qkv/trace/lens.h"
@@ -109,7 +110,7 @@ class Weights {
   Tensor find(const std::string& name) const {
     const auto& all = model_.parameters().all();
     const auto at = std::ranges::find(all, name, &Parameter::name);
-    return at == all.end() ? Tensor() : convert(at->value, DType::f32);
+    return at == all.end() ? Tensor() : dequantized(at->weight(), DType::f32);
   }
 
   const Transformer& model_;
@@ -147,13 +148,13 @@ double positive_share(const std::vector<std::complex<double>>& values) {
 }
 
 // a^T b of [V, D] each, for large V.
-Matrix product_over_tokens(const Tensor& a, const Tensor& b) {
+Matrix product_over_tokens(const Tensor& a, const Weight& b) {
   constexpr int64_t kAtOnce = 4096;
-  Matrix out = Matrix::Zero(a.width(), b.width());
+  Matrix out = Matrix::Zero(a.width(), b.dim(1));
   for (int64_t v = 0; v < a.rows(); v += kAtOnce) {
-    const auto turned = [&](const Tensor& x) {
+    const auto turned = [&](const Weight& x) {
       return tensor_of(
-          matrix_of(convert(x.slice_rows(v, std::min(v + kAtOnce, x.rows())), DType::f32)).transpose());
+          matrix_of(dequantized(x.slice_rows(v, std::min(v + kAtOnce, x.dim(0))), DType::f32)).transpose());
     };
     out += matrix_of(linear(turned(a), turned(b), {}));
   }

@@ -8,6 +8,7 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/models/stack.h"
+#include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
@@ -23,7 +24,7 @@ class End {
     const auto weights = [&](const char* of) {
       const auto& all = model.parameters().all();
       const auto at = std::ranges::find(all, norm + of, &Parameter::name);
-      return at == all.end() ? Tensor() : convert(at->value, DType::f32);
+      return at == all.end() ? Tensor() : dequantized(at->weight(), DType::f32);
     };
     const Tensor gamma = weights(".gamma"), beta = weights(".beta");
     gamma_.assign(static_cast<size_t>(width_), 1);
@@ -39,7 +40,7 @@ class End {
     std::vector<double> out(static_cast<size_t>(width_));
     const double nothing = of_zero_and_beta_.row<float>(0)[token];
     if (model_.spec().embedding_width == 0) {  // a row of W_u, times a factor
-      const Tensor row = convert(model_.unembedding().slice_rows(token, token + 1), DType::f32);
+      const Tensor row = dequantized(model_.unembedding().slice_rows(token, token + 1), DType::f32);
       double squares = 0;
       for (const float w : row.values<float>()) squares += double{w} * w;
       const double factor = squares > 0 ? (logits(row).row<float>(0)[token] - nothing) / squares : 0;
@@ -55,7 +56,7 @@ class End {
 
  private:
   Tensor logits(const Tensor& x) const {
-    return convert(model_.logits(convert(x, model_.unembedding().dtype())), DType::f32);
+    return convert(model_.logits(convert(x, model_.parameters().compute)), DType::f32);
   }
 
   const Transformer& model_;

@@ -118,7 +118,7 @@ void TunedLens::save(const std::string& path) const {
 }
 
 void TunedLens::load(const std::string& path) {
-  const Safetensors file = read_safetensors(path);
+  const TensorFile file = read_safetensors(path);
   for (Parameter& p : parameters_.all()) {
     const auto found = file.tensors.find(p.name);
     check(found != file.tensors.end(), "{}: it has no {}: it is no lens of this model", path, p.name);

@@ -366,10 +366,10 @@ class FromAnother : public Encoders {
 };
 
 TEST_F(FromAnother, TheBodyIsTakenTheHeadIsItsOwn) {
-  const Safetensors other = read_safetensors(dir_.path() + "/masked/best/model.safetensors");
+  const TensorFile other = read_safetensors(dir_.path() + "/masked/best/model.safetensors");
   for (const char* objective : {"classify", "tag", "answer"}) {
-    const Safetensors fine = read_safetensors(begun(objective, objective, {from("masked")})),
-                      fresh = read_safetensors(begun(objective, std::string("fresh_") + objective));
+    const TensorFile fine = read_safetensors(begun(objective, objective, {from("masked")})),
+                     fresh = read_safetensors(begun(objective, std::string("fresh_") + objective));
     int taken = 0, own = 0;
     for (const auto& [name, x] : fine.tensors) {
       const bool head = name.starts_with("classifier") || name.starts_with("pooler");
@@ -396,11 +396,11 @@ TEST_F(FromAnother, TheSameObjectiveGoesOn) {
   // Other classes get a new head, even one of the same size.
   std::string rows = class_rows(1, 50);
   for (size_t at = 0; (at = rows.find("\tl\n", at)) != std::string::npos;) rows.replace(at, 3, "\tx\n");
-  const Safetensors other =
+  const TensorFile other =
       read_safetensors(begun("classify", "other",
                              {from("classes"), "train.seed=6", "data.train=" + dir_.write("x.tsv", rows),
                               "data.valid=[]", "data.valid_fraction=0.1"}));
-  const Safetensors before = read_safetensors(dir_.path() + "/classes/best/model.safetensors");
+  const TensorFile before = read_safetensors(dir_.path() + "/classes/best/model.safetensors");
   EXPECT_FALSE(same(other.tensors.at("classifier.weight"), before.tensors.at("classifier.weight")));
   EXPECT_TRUE(same(other.tensors.at("pooler.weight"), before.tensors.at("pooler.weight")));
   EXPECT_EQ(load_spec(dir_.path() + "/other/last").labels, (std::vector<std::string>{"r", "x"}));

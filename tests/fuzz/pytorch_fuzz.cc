@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto copy = std::make_shared<std::vector<std::byte>>(size);
   for (size_t i = 0; i < size; ++i) (*copy)[i] = std::byte{data[i]};
   try {
-    const qkv::Safetensors file = qkv::parse_pytorch(copy->data(), size, copy, "pytorch_model.bin");
+    const qkv::TensorFile file = qkv::parse_pytorch(copy->data(), size, copy, "pytorch_model.bin");
     unsigned sum = 0;
     for (const auto& [name, tensor] : file.tensors)
       for (const std::byte b : tensor.value_bytes()) sum += static_cast<unsigned>(b);

@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto copy = std::make_shared<std::vector<std::byte>>(size);
   for (size_t i = 0; i < size; ++i) (*copy)[i] = std::byte{data[i]};
   try {
-    const qkv::Safetensors file = qkv::parse_safetensors(copy->data(), size, copy, "model.safetensors");
+    const qkv::TensorFile file = qkv::parse_safetensors(copy->data(), size, copy, "model.safetensors");
     size_t total = 0;
     unsigned sum = 0;
     for (const auto& [name, tensor] : file.tensors) {

@@ -111,7 +111,7 @@ class Outputs {
   }
 
  private:
-  Safetensors file_;
+  TensorFile file_;
 };
 
 void expect_close(const std::string& what, std::span<const float> a, std::span<const float> b) {

@@ -72,7 +72,7 @@ Json read_json(const std::string& path) {
 Case read_case(const std::string& root, const std::filesystem::path& dir) {
   const Json config = read_json(dir / "config.json"), meta = read_json(dir / "meta.json");
   Case c{root, dir.filename(), dir, config.at("model_type"), meta.at("kind")};
-  const Safetensors expected = read_safetensors(dir / "expected.safetensors");
+  const TensorFile expected = read_safetensors(dir / "expected.safetensors");
   c.trains = expected.tensors.contains("train.loss");
   c.writes = std::ranges::any_of(expected.tensors, [](const auto& t) { return t.first.starts_with("gen."); });
   c.padded = expected.tensors.contains("attention_mask");
@@ -130,8 +130,8 @@ class HfCase : public ::testing::TestWithParam<Case> {
     return it->second;
   }
   // Returns the output of `qkv forward`.
-  Safetensors forward(const std::map<std::string, Tensor>& inputs,
-                      const std::vector<std::string>& options) const {
+  TensorFile forward(const std::map<std::string, Tensor>& inputs,
+                     const std::vector<std::string>& options) const {
     const qkv::testing::ScratchDir scratch;
     const std::string in = scratch.path() + "/in.safetensors", out = scratch.path() + "/out.safetensors";
     write_safetensors(in, {inputs.begin(), inputs.end()});
@@ -153,7 +153,7 @@ class HfCase : public ::testing::TestWithParam<Case> {
   }
 
   const std::string dir_ = GetParam().dir;
-  Safetensors expected_;
+  TensorFile expected_;
 };
 
 // The real tokens of `ids` [B, T] under `mask` [B, T].
@@ -284,7 +284,7 @@ class Recorder : public Probe {
 };
 
 // Compares logits, hidden states and attention probabilities.
-void compare_forward(const Transformer& model, const Rows& rows, const Safetensors& expected, double bound) {
+void compare_forward(const Transformer& model, const Rows& rows, const TensorFile& expected, double bound) {
   const NoGrad guard;
   const ModelSpec& spec = model.spec();
   Recorder recorder(spec.layers);
@@ -314,7 +314,7 @@ void compare_forward(const Transformer& model, const Rows& rows, const Safetenso
 
 // Every expected value of a forward pass: outputs, hidden states, attentions, routers.
 TEST_P(HfCase, Outputs) {
-  const Safetensors got = forward(inputs(), {"--hidden-states", "--attentions"});
+  const TensorFile got = forward(inputs(), {"--hidden-states", "--attentions"});
   // Rounding is what the published code's own f32 has at most three times of (LED's softmaxes enlarge it).
   const Json meta = read_json(dir_ + "/meta.json");
   double bound = kFamilyBound;
@@ -383,7 +383,7 @@ TEST_P(HfDecoder, FlatBatchEqualsEachAlone) {
 }
 
 // Names of tensors that a case does not store.
-std::set<std::string> names_left_out(const Safetensors& expected) {
+std::set<std::string> names_left_out(const TensorFile& expected) {
   std::set<std::string> names;
   if (const auto it = expected.metadata.find("left_out"); it != expected.metadata.end()) {
     std::istringstream words(it->second);
@@ -393,7 +393,7 @@ std::set<std::string> names_left_out(const Safetensors& expected) {
 }
 
 // Loss and the gradient of every parameter. Labels are the inputs shifted by one, or -100 if there is none.
-void compare_training(const std::string& dir, const Safetensors& expected, const Rows& rows, DType compute,
+void compare_training(const std::string& dir, const TensorFile& expected, const Rows& rows, DType compute,
                       bool recompute, double loss_bound, double gradient_bound) {
   const auto model = load_model(dir, compute);
   model->set_recompute(recompute);
@@ -441,7 +441,7 @@ TEST_P(HfTraining, LossAndGradients) {
   std::map<std::string, Tensor> given = inputs();
   given.erase("decoder_input_ids");  // derived from the labels
   given.emplace("labels", expected("train.labels"));
-  const Safetensors got = forward(given, {"--gradients"});
+  const TensorFile got = forward(given, {"--gradients"});
   EXPECT_LE(deviation(got.tensors.at("loss"), expected("train.loss"), nullptr), kFamilyBound);
   const double bound = in_layers(kFamilyBound, layers_of(load_spec(dir_)));
   int compared = 0;
@@ -527,7 +527,7 @@ TEST_P(HfGeneration, Ids) {
     for (const auto& [key, value] : settings.items())
       if (key != "inputs" && !value.is_structured())
         said += fmt::format("{}{}={}", said.empty() ? "" : ",", key, value.dump());
-    const Safetensors got = forward(given, {"--generate", said});
+    const TensorFile got = forward(given, {"--generate", said});
     const Tensor &ids = got.tensors.at("sequences"), &want = expected("gen." + run + ".sequences");
     EXPECT_EQ(ids.shape(), want.shape());
     EXPECT_TRUE(std::ranges::equal(ids.values<int64_t>(), want.values<int64_t>()));

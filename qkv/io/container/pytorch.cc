@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "qkv/base/error.h"
+#include "qkv/base/file.h"
 #include "qkv/io/container/pickle.h"
 
 namespace qkv {
@@ -96,7 +97,7 @@ class Reader {
         where_(std::move(where)),
         room_(static_cast<int64_t>(room)) {}
 
-  Safetensors read() {
+  TensorFile read() {
     check(pickle_.root().kind == Kind::dictionary, "{}: expected a dictionary of tensors", where_);
     add(pickle_.root(), "", 0);
     check(!out_.tensors.empty(), "{}: there are no tensors", where_);
@@ -242,11 +243,11 @@ class Reader {
   std::string where_;
   int64_t room_;
   size_t entries_ = 0;
-  Safetensors out_;
+  TensorFile out_;
 };
 
-Safetensors parse_zip(std::string_view file, const std::shared_ptr<const void>& owner,
-                      const std::string& where) {
+TensorFile parse_zip(std::string_view file, const std::shared_ptr<const void>& owner,
+                     const std::string& where) {
   const auto members = members_of(file, where);
   const auto table = members.find("data.pkl");
   check(table != members.end(), "{}: a zip archive, but not of torch.save(): it has no data.pkl", where);
@@ -261,8 +262,8 @@ Safetensors parse_zip(std::string_view file, const std::shared_ptr<const void>& 
 
 // Before 1.6: pickles of a magic number, a version, the system's sizes, the table and the storages' keys;
 // then each storage's number of elements and its bytes. A storage's type is said where a tensor uses it.
-Safetensors parse_older(std::string_view file, const std::shared_ptr<const void>& owner,
-                        const std::string& where) {
+TensorFile parse_older(std::string_view file, const std::shared_ptr<const void>& owner,
+                       const std::string& where) {
   constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
   size_t at = 0;
   const auto next = [&] {
@@ -304,15 +305,15 @@ Safetensors parse_older(std::string_view file, const std::shared_ptr<const void>
 
 }  // namespace
 
-Safetensors parse_pytorch(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
-                          const std::string& where) {
+TensorFile parse_pytorch(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
+                         const std::string& where) {
   const std::string_view file(reinterpret_cast<const char*>(data), size);
   return file.starts_with("PK") ? parse_zip(file, owner, where) : parse_older(file, owner, where);
 }
 
-Safetensors read_pytorch(const std::string& path) {
+TensorFile read_pytorch(const std::string& path) {
   const auto file = MappedFile::open(path);
-  Safetensors out = parse_pytorch(file->data(), file->size(), file, path);
+  TensorFile out = parse_pytorch(file->data(), file->size(), file, path);
   out.mapped = true;
   return out;
 }

@@ -4,17 +4,17 @@
 #include <memory>
 #include <string>
 
-#include "qkv/io/container/safetensors.h"
+#include "qkv/io/container/tensor_file.h"
 
 namespace qkv {
 
 // Reads a file. Nothing in it is executed: besides tensors and plain values (kept out of the result) no class
 // is accepted. Tensors of nested dictionaries have their keys joined by dots. Contiguous tensors are views of
 // the mapped file. The file is not trusted. Throws Error naming the file and what is wrong.
-Safetensors read_pytorch(const std::string& path);
+TensorFile read_pytorch(const std::string& path);
 
 // The same for memory that `owner` keeps alive.
-Safetensors parse_pytorch(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
-                          const std::string& where);
+TensorFile parse_pytorch(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
+                         const std::string& where);
 
 }  // namespace qkv

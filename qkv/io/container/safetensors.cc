@@ -47,8 +47,8 @@ Shape parse_shape(const JsonField& entry, const std::string& where) {
 
 }  // namespace
 
-Safetensors parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
-                              const std::string& where) {
+TensorFile parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
+                             const std::string& where) {
   check(size >= 8, "{}: truncated: expected a safetensors file of at least 8 bytes, got {}", where, size);
   uint64_t header_size = 0;
   std::memcpy(&header_size, data, 8);
@@ -59,7 +59,7 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, const std::sha
   const std::byte* payload = data + 8 + header_size;
   const auto payload_size = static_cast<int64_t>(size - 8 - header_size);
 
-  Safetensors out;
+  TensorFile out;
   struct Extent {
     int64_t begin, end;
     std::string name;
@@ -103,9 +103,9 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, const std::sha
   return out;
 }
 
-Safetensors read_safetensors(const std::string& path) {
+TensorFile read_safetensors(const std::string& path) {
   const auto file = MappedFile::open(path);
-  Safetensors out = parse_safetensors(file->data(), file->size(), file, path);
+  TensorFile out = parse_safetensors(file->data(), file->size(), file, path);
   out.mapped = true;
   return out;
 }

@@ -8,25 +8,18 @@
 #include <vector>
 
 #include "qkv/base/file.h"
-#include "qkv/tensor/tensor.h"
+#include "qkv/io/container/tensor_file.h"
 
 namespace qkv {
-
-// Contents of a file: tensors by name, and metadata strings.
-struct Safetensors {
-  std::map<std::string, Tensor> tensors;
-  std::map<std::string, std::string> metadata;
-  bool mapped = false;  // the tensors are views of mapped files
-};
 
 // Reads a file. Tensors are views of the mapped file and keep it mapped. The file is not trusted: every
 // count, offset and name is checked against its size. Throws Error naming the file and the tensor if the
 // header is wrong.
-Safetensors read_safetensors(const std::string& path);
+TensorFile read_safetensors(const std::string& path);
 
 // The same for memory that `owner` keeps alive.
-Safetensors parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
-                              const std::string& where);
+TensorFile parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
+                             const std::string& where);
 
 // Writes `path` in one pass, in the order given. Not atomic: see write_directory_atomically().
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,

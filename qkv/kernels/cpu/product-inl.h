@@ -91,26 +91,26 @@ HWY_INLINE void pack_turned(const T* x, int64_t stride, int64_t depth, int64_t c
 // Packs rows [i, i + rows) and k [l, l + depth) of A as panels of kTileRows.
 template <typename T>
 void pack_a(const Product& p, int64_t i, int64_t rows, int64_t l, int64_t depth, float* out) {
-  const T* a = static_cast<const T*>(p.a);
+  const T* a = static_cast<const T*>(p.a.data);
   for (int64_t r = 0; r < rows; r += kTileRows, out += kTileRows * depth) {
     const int64_t count = std::min(kTileRows, rows - r);
-    if (p.a_transposed)
-      pack_straight<kTileRows>(a + l * p.a_stride + i + r, p.a_stride, depth, count, out);
+    if (p.a.transposed)
+      pack_straight<kTileRows>(a + l * p.a.stride + i + r, p.a.stride, depth, count, out);
     else
-      pack_turned<kTileRows>(a + (i + r) * p.a_stride + l, p.a_stride, depth, count, out);
+      pack_turned<kTileRows>(a + (i + r) * p.a.stride + l, p.a.stride, depth, count, out);
   }
 }
 
 // Packs columns [j, j + columns) and k [l, l + depth) of B as panels of kTileColumns.
 template <typename T>
 void pack_b(const Product& p, int64_t j, int64_t columns, int64_t l, int64_t depth, float* out) {
-  const T* b = static_cast<const T*>(p.b);
+  const T* b = static_cast<const T*>(p.b.data);
   for (int64_t c = 0; c < columns; c += kTileColumns, out += kTileColumns * depth) {
     const int64_t count = std::min(kTileColumns, columns - c);
-    if (p.b_transposed)
-      pack_turned<kTileColumns>(b + (j + c) * p.b_stride + l, p.b_stride, depth, count, out);
+    if (p.b.transposed)
+      pack_turned<kTileColumns>(b + (j + c) * p.b.stride + l, p.b.stride, depth, count, out);
     else
-      pack_straight<kTileColumns>(b + l * p.b_stride + j + c, p.b_stride, depth, count, out);
+      pack_straight<kTileColumns>(b + l * p.b.stride + j + c, p.b.stride, depth, count, out);
   }
 }
 
@@ -192,7 +192,7 @@ void product_of(const Product& p, float* scratch) {
 }
 
 void product(const Product& p, float* scratch) {
-  p.in == DType::f32 ? product_of<float>(p, scratch) : product_of<BFloat16>(p, scratch);
+  p.a.type == WeightType::f32 ? product_of<float>(p, scratch) : product_of<BFloat16>(p, scratch);
 }
 
 int64_t product_scratch(const Product& p) {

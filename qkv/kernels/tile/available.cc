@@ -90,8 +90,8 @@ bool tiles_are_right() {
   for (int i = 0; i < kM * kK; ++i) a[i] = BFloat16(static_cast<float>(i % 13 - 6));
   for (int i = 0; i < kN * kK; ++i) b[i] = BFloat16(static_cast<float>(i % 11 - 5));
   float got[kM * kN] = {}, want[kM * kN] = {};
-  Product p{.m = kM, .n = kN, .k = kK, .in = DType::bf16};
-  p.a = a, p.a_stride = kK, p.b = b, p.b_stride = kK, p.b_transposed = true, p.c_stride = kN;
+  Product p{.m = kM, .n = kN, .k = kK};
+  p.a = dense(a, DType::bf16, kK), p.b = dense(b, DType::bf16, kK, true), p.c_stride = kN;
   const TileBlocking blocking{.rows = 32, .columns = 64, .depth = 32};
   const auto packed = Storage::allocate(tile::panels(kN) * tile::panels(kK) * tile::kStepElements * 2);
   const auto scratch = Storage::allocate(tile::scratch_bytes(p, blocking));

@@ -28,10 +28,10 @@ struct Operand {
 };
 
 Operand rows_of_a(const Product& p) {
-  return {static_cast<const BFloat16*>(p.a), p.a_stride, p.m, p.k, p.a_transposed};
+  return {static_cast<const BFloat16*>(p.a.data), p.a.stride, p.m, p.k, p.a.transposed};
 }
 Operand columns_of_b(const Product& p) {
-  return {static_cast<const BFloat16*>(p.b), p.b_stride, p.n, p.k, !p.b_transposed};
+  return {static_cast<const BFloat16*>(p.b.data), p.b.stride, p.n, p.k, !p.b.transposed};
 }
 
 // Bits for elements [at, at + 32), set for those below `extent`.

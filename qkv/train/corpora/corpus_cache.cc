@@ -32,7 +32,7 @@ std::string cache_folder() {
   return "";
 }
 
-TokenStream stream_from(Safetensors& file, const std::string& part) {
+TokenStream stream_from(TensorFile& file, const std::string& part) {
   TokenStream stream(file.tensors.at(part + ".tokens"), file.tensors.at(part + ".starts"));
   stream.characters = std::stoll(file.metadata.at(part + ".characters"));
   stream.bytes = std::stoll(file.metadata.at(part + ".bytes"));
@@ -86,7 +86,7 @@ std::optional<TokenizedText> CorpusCache::load_text(const std::string& key) cons
   const std::string path = path_of("tokens", key, ".safetensors");
   if (folder_.empty() || !file_exists(path)) return std::nullopt;
   try {
-    Safetensors file = read_safetensors(path);
+    TensorFile file = read_safetensors(path);
     return TokenizedText{stream_from(file, "train"),
                          stream_from(file, "valid"),
                          file.metadata.at("train.hash"),

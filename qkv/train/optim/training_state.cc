@@ -272,7 +272,7 @@ void TrainingState::load_memory(const std::map<std::string, Tensor>& saved) {
 
 void TrainingState::expect_finite(int64_t step) {
   for (const Parameter& p : model_->parameters().all())
-    check(std::isfinite(sum_of_squares(p.master.values<float>())),
+    check(p.packed.defined() || std::isfinite(sum_of_squares(p.master.values<float>())),
           "step {}: {} is not finite any more: lower the learning rate", step, p.name);
 }
 

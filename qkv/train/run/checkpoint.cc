@@ -77,7 +77,7 @@ TrainerState load_trainer_state(const std::string& dir) {
 
 void load_training(const std::string& dir, TrainingState& training) {
   const std::string path = dir + "/optimizer.safetensors";
-  const Safetensors file = read_safetensors(path);
+  const TensorFile file = read_safetensors(path);
   auto state = training.state();
   if (training.model().spec().memory > 0) training.load_memory(file.tensors);
   const size_t expected = state.size() + training.memory().size();

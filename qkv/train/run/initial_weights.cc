@@ -30,7 +30,8 @@ void copy_pretrained(Transformer& model, const TrainConfig& config, const text::
     } else if (q->shape == p.shape && (same_classes || !p.name.starts_with("classifier."))) {
       // A frozen one may stay in the mapped file.
       p.frozen = a.lora.any();
-      p.value = p.frozen ? q->value : q->value.clone();
+      p.value = p.frozen || !q->value.defined() ? q->value : q->value.clone();
+      p.packed = q->packed;
     }
   }
 }

@@ -126,7 +126,7 @@ TEST(ModelDir, UnalignedTensorsStayAsTheyAre) {
   contents.insert(8 + length, " ");  // one more byte of header
   ++length;
   std::memcpy(contents.data(), &length, 8);
-  const Safetensors file = read_safetensors(dir.write("unaligned.safetensors", contents));
+  const TensorFile file = read_safetensors(dir.write("unaligned.safetensors", contents));
   Transformer first(spec), second(spec);
   bind_weights(first, names, {path, file, config, ""}, DType::f32);
   bind_weights(second, names, {path, file, config, ""}, DType::f32);
@@ -149,8 +149,8 @@ TEST(ModelDir, TypesOfAFileAreKept) {
     for (const DType compute : {DType::f32, DType::bf16}) {
       const auto model = load_model(dir.path(), compute);
       save_model(dir.path() + "/again", *model);
-      const Safetensors before = read_safetensors(dir.path() + "/model.safetensors"),
-                        after = read_safetensors(dir.path() + "/again/model.safetensors");
+      const TensorFile before = read_safetensors(dir.path() + "/model.safetensors"),
+                       after = read_safetensors(dir.path() + "/again/model.safetensors");
       for (const auto& [name, x] : before.tensors) {
         const Tensor& y = after.tensors.at(name);
         EXPECT_EQ(y.dtype(), x.dtype()) << name;

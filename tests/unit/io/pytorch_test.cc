@@ -8,6 +8,7 @@
 #include <random>
 
 #include "qkv/base/file.h"
+#include "qkv/io/container/safetensors.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/mutation.h"
 #include "tests/unit/scratch_dir.h"
@@ -32,8 +33,8 @@ class PyTorchFiles : public ::testing::TestWithParam<const char*> {};
 
 // Shared, strided, transposed and empty tensors, parameters, all types, in a dictionary among plain values.
 TEST_P(PyTorchFiles, AreRead) {
-  const Safetensors want = read_safetensors(path_of("expected.safetensors")),
-                    got = read_pytorch(path_of(GetParam()));
+  const TensorFile want = read_safetensors(path_of("expected.safetensors")),
+                   got = read_pytorch(path_of(GetParam()));
   ASSERT_EQ(got.tensors.size(), want.tensors.size());
   for (const auto& [name, tensor] : want.tensors) {
     SCOPED_TRACE(name);

@@ -49,7 +49,7 @@ TEST(Safetensors, RoundTripOfEveryType) {
     }
   const std::map<std::string, std::string> metadata = {{"format", "pt"}, {"note", "a\nb"}};
   write_safetensors(path, tensors, metadata);
-  const Safetensors file = read_safetensors(path);
+  const TensorFile file = read_safetensors(path);
   EXPECT_EQ(file.metadata, metadata);
   ASSERT_EQ(file.tensors.size(), tensors.size());
   for (const auto& [name, x] : tensors) {

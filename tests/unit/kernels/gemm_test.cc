@@ -139,7 +139,8 @@ TEST(MatrixProduct, EmptyExtents) {
 TEST(MatrixProduct, IgnoresOldContentsUnlessAccumulating) {
   Buffer<float> a = Buffer<float>::normal(9 * 17, 1), b = Buffer<float>::normal(17 * 5, 2);
   Buffer<float> c = Buffer<float>::constant(9 * 5, std::nanf("")), want(9 * 5);
-  Product p{.m = 9, .n = 5, .k = 17, .a = a.data(), .a_stride = 17, .b = b.data(), .b_stride = 5};
+  Product p{
+      .m = 9, .n = 5, .k = 17, .a = dense(a.data(), DType::f32, 17), .b = dense(b.data(), DType::f32, 5)};
   p.c = c.data(), p.c_stride = 5;
   matrix_product(p);
   for (int64_t i = 0; i < c.size(); ++i) ASSERT_TRUE(std::isfinite(c[i]));

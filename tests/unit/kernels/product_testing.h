@@ -25,14 +25,15 @@ template <typename In, typename Out>
 class ProductCase {
  public:
   ProductCase(Extents e, bool at, bool bt, bool with_bias, bool accumulate, int64_t gap) : e_(e) {
-    p_ = {.m = e.m, .n = e.n, .k = e.k, .in = dtype_of<In>, .out = dtype_of<Out>};
-    p_.a_transposed = at, p_.b_transposed = bt, p_.accumulate = accumulate;
-    p_.a_stride = (at ? e.m : e.k) + gap, p_.b_stride = (bt ? e.k : e.n) + 2 * gap, p_.c_stride = e.n + gap;
-    a_ = Buffer<In>::normal((at ? e.k : e.m) * p_.a_stride, 1, 1, gap);
-    b_ = Buffer<In>::normal((bt ? e.n : e.k) * p_.b_stride, 2, 1, gap);
+    p_ = {.m = e.m, .n = e.n, .k = e.k, .out = dtype_of<Out>};
+    p_.a = dense(nullptr, dtype_of<In>, (at ? e.m : e.k) + gap, at);
+    p_.b = dense(nullptr, dtype_of<In>, (bt ? e.k : e.n) + 2 * gap, bt);
+    p_.c_stride = e.n + gap, p_.accumulate = accumulate;
+    a_ = Buffer<In>::normal((at ? e.k : e.m) * p_.a.stride, 1, 1, gap);
+    b_ = Buffer<In>::normal((bt ? e.n : e.k) * p_.b.stride, 2, 1, gap);
     bias_ = Buffer<float>::normal(e.n, 3, 1, gap);
     start_ = Buffer<Out>::normal(e.m * p_.c_stride, 4, 1, gap);
-    p_.a = a_.data(), p_.b = b_.data(), p_.bias = with_bias ? bias_.data() : nullptr;
+    p_.a.data = a_.data(), p_.b.data = b_.data(), p_.bias = with_bias ? bias_.data() : nullptr;
   }
 
   Buffer<Out> run(const std::function<void(const Product&)>& product) const {
@@ -54,8 +55,8 @@ class ProductCase {
         double sum = p_.bias ? bias_.at(j) : 0, size = std::abs(sum);
         for (int64_t l = 0; l < e_.k; ++l) {
           const double term =
-              double{element(a_, p_.a_transposed ? l * p_.a_stride + i : i * p_.a_stride + l)} *
-              element(b_, p_.b_transposed ? j * p_.b_stride + l : l * p_.b_stride + j);
+              double{element(a_, p_.a.transposed ? l * p_.a.stride + i : i * p_.a.stride + l)} *
+              element(b_, p_.b.transposed ? j * p_.b.stride + l : l * p_.b.stride + j);
           sum += term, size += std::abs(term);
         }
         const int64_t at = i * p_.c_stride + j;

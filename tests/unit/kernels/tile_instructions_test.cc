@@ -16,9 +16,9 @@ void test_share(const TileBlocking& blocking, bool a_transposed) {
   const auto a = Buffer<BFloat16>::normal(m * k, 1), b = Buffer<BFloat16>::normal(k * n, 2);
   const auto start = Buffer<Out>::normal(m * n, 3);
   Buffer<Out> interpreted = start, emulated = start;
-  Product p{.m = m, .n = n, .k = k, .in = DType::bf16, .out = dtype_of<Out>};
-  p.a = a.data(), p.a_stride = a_transposed ? m : k, p.a_transposed = a_transposed;
-  p.b = b.data(), p.b_stride = n;
+  Product p{.m = m, .n = n, .k = k, .out = dtype_of<Out>};
+  p.a = dense(a.data(), DType::bf16, a_transposed ? m : k, a_transposed);
+  p.b = dense(b.data(), DType::bf16, n);
   p.c_stride = n, p.accumulate = true;
   const auto packed = Storage::allocate(tile::panels(n) * tile::panels(k) * tile::kStepElements * 2);
   const auto scratch = Storage::allocate(tile::scratch_bytes(p, blocking));

@@ -103,7 +103,7 @@ TEST_P(TileProduct, AsCutByDefault) {
     int flags;
   } cases[] = {{{600, 300, 100}, 2}, {{300, 520, 96}, 1}, {{290, 290, 1100}, 0}, {{40, 70, 16500}, 0}};
   for (const auto& [e, flags] : cases) {
-    const Product p{.m = e.m, .n = e.n, .k = e.k, .a_transposed = (flags & 1) != 0};
+    const Product p{.m = e.m, .n = e.n, .k = e.k, .a = {.transposed = (flags & 1) != 0}};
     test_product<float>(GetParam(), tile_blocking(p), e, flags, 0);
   }
 }
@@ -118,12 +118,9 @@ TEST_P(TileProduct, RoundsAsBFloat16Does) {
   const Product p{.m = 1,
                   .n = n,
                   .k = 1,
-                  .in = DType::bf16,
                   .out = DType::bf16,
-                  .a = a.data(),
-                  .a_stride = 1,
-                  .b = b.data(),
-                  .b_stride = n,
+                  .a = dense(a.data(), DType::bf16, 1),
+                  .b = dense(b.data(), DType::bf16, n),
                   .bias = values.data(),
                   .c = c.data(),
                   .c_stride = n};
@@ -147,12 +144,8 @@ TEST_P(TileProduct, IgnoresOldContents) {
   const Product p{.m = m,
                   .n = n,
                   .k = k,
-                  .in = DType::bf16,
-                  .a = a.data(),
-                  .a_stride = stride,
-                  .b = b.data(),
-                  .b_stride = stride,
-                  .b_transposed = true,
+                  .a = dense(a.data(), DType::bf16, stride),
+                  .b = dense(b.data(), DType::bf16, stride, true),
                   .c = c.data(),
                   .c_stride = stride};
   tile_product(p, GetParam(), {.rows = 32, .columns = 32, .depth = 32});
@@ -173,8 +166,8 @@ TEST(TileUnits, AgreeOnIntegers) {
   for (int64_t i = 0; i < a.size(); ++i) a[i] = BFloat16(static_cast<float>(i % 17 - 8));
   for (int64_t i = 0; i < b.size(); ++i) b[i] = BFloat16(static_cast<float>(i % 19 - 9));
   Buffer<float> amx(m * n), emulated(m * n);
-  Product p{.m = m, .n = n, .k = k, .in = DType::bf16, .a = a.data(), .a_stride = k};
-  p.b = b.data(), p.b_stride = n, p.c_stride = n;
+  Product p{.m = m, .n = n, .k = k, .a = dense(a.data(), DType::bf16, k)};
+  p.b = dense(b.data(), DType::bf16, n), p.c_stride = n;
   p.c = amx.data();
   tile_product(p, TileUnit::amx, tile_blocking(p));
   p.c = emulated.data();
@@ -184,14 +177,15 @@ TEST(TileUnits, AgreeOnIntegers) {
 
 // oneDNN computes f32, few rows (decoding), few columns and short sums.
 TEST(TileUnits, TakesLargeProductsOfBf16) {
-  Product p{.m = 1024, .n = 768, .k = 768, .in = DType::bf16};
+  Product p{.m = 1024, .n = 768, .k = 768};
+  p.a.type = p.b.type = WeightType::bf16;
   EXPECT_EQ(tile_product_takes(p), tiles_available(TileUnit::amx));
   for (int64_t Product::*extent : {&Product::m, &Product::n, &Product::k}) {
     Product few = p;
     few.*extent = 16;
     EXPECT_FALSE(tile_product_takes(few));
   }
-  p.in = DType::f32;
+  p.a.type = p.b.type = WeightType::f32;
   EXPECT_FALSE(tile_product_takes(p));
 }
 

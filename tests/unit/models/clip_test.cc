@@ -133,8 +133,8 @@ TEST_F(ClipDir, ComesBackBitForBit) {
     EXPECT_EQ(again.text->spec(), clip.text->spec());
     EXPECT_EQ(again.vision->spec(), clip.vision->spec());
     EXPECT_EQ(again.end, clip.end);
-    const Safetensors before = read_safetensors(dir_.path() + "/model.safetensors"),
-                      after = read_safetensors(out + "/model.safetensors");
+    const TensorFile before = read_safetensors(dir_.path() + "/model.safetensors"),
+                     after = read_safetensors(out + "/model.safetensors");
     EXPECT_EQ(before.tensors.size(), after.tensors.size());
     for (const auto& [name, x] : before.tensors) {
       SCOPED_TRACE(name);

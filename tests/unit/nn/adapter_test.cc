@@ -385,7 +385,7 @@ TEST(AdapterDir, WhatDoesNotFitIsRefused) {
   refuse("target_modules", ".*q_proj", "target_modules");
   refuse("target_modules", {"x_proj"}, "'x_proj'");
   refuse("target_modules", {"q_proj", "v_proj"}, "v_proj.lora_A.weight' is missing");
-  refuse("base_model_name_or_path", "/nowhere", "'/nowhere' is no directory");
+  refuse("base_model_name_or_path", "/nowhere", "'/nowhere' is neither a directory nor a .gguf file");
   refuse("base_model_name_or_path", own, "an adapter itself");
   dir.write("adapter/adapter_config.json", good.dump());
   auto tensors = read_safetensors(own + "/adapter_model.safetensors").tensors;

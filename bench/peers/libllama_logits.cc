@@ -1,0 +1,234 @@
+// Compares the logits that libllama computes from our GGUF file of a model directory with the reference's.
+//   libllama_logits FOLDER OUT.gguf DIR [INPUTS OUTPUTS]
+// FOLDER has libllama.v0.5.0.so, as that of the npm package @node-llama-cpp/linux-x64 3.22.1. Writes
+// OUT.gguf. DIR has config.json and the weights. INPUTS is a safetensors file with input_ids, and OUTPUTS one
+// with f64.logits, or with logits as `qkv forward` writes them. If they are not given, both are
+// DIR/expected.safetensors, as in a case of the reference.
+//
+// Prints the largest difference, and exits with 1 if it is above 0.001 of the logits' scale. The cache is f32
+// and flash attention is off. The structures follow llama.h. Known differences of libllama:
+// - It ignores the windows of Mistral and StarCoder 2.
+// - It takes LongRoPE's lists by the size of its context, which is at least 256.
+// - It computes GELU with a table of f16, which takes up to the whole bound; other activations take 1e-6.
+// - It does not scale the logits of a T5 whose embeddings are tied; this program does it.
+// - BERT's tokens are all of the first segment. Its last hidden states are compared.
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "qkv/base/error.h"
+#include "qkv/io/gguf/model.h"
+#include "qkv/io/weights.h"
+
+namespace {
+
+using qkv::check;
+
+constexpr double kBound = 1e-3;  // relative to the logits' scale
+
+struct ModelParams {
+  void *devices, *buffer_types;
+  int32_t gpu_layers, split_mode, main_gpu;
+  const float* split;
+  void *progress, *progress_data, *overrides;
+  bool flags[16];  // more than there are: the rest is padding
+};
+
+struct ContextParams {
+  uint32_t context, batch, micro_batch, sequences, recurrent, outputs, more;
+  int32_t threads, batch_threads, kind, scaling, pooling, attention, flash_attention;
+  float rope[6];
+  uint32_t original_context;
+  float defragmentation;
+  void *eval, *eval_data;
+  int32_t type_k, type_v;
+  void *abort, *abort_data;
+  bool embeddings, offload, no_timing, offload_ops, full_windows, unified;
+  void* samplers;
+  size_t n_samplers;
+  char reserve[64];  // for fields of later versions
+};
+
+struct Batch {
+  int32_t tokens;
+  int32_t* token;
+  float* embedding;
+  int32_t *position, *sequences;
+  int32_t** sequence;
+  int8_t* output;
+};
+
+// Functions of the library.
+class Library {
+ public:
+  explicit Library(const std::string& folder) {
+    for (const char* name : {"libggml-base.so", "libggml.v0.5.0.so", "libllama.v0.5.0.so"}) {
+      handles_.push_back(dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_GLOBAL));
+      check(handles_.back() != nullptr, "{}", dlerror());
+    }
+    find<void(const char*)>("ggml_backend_load_all_from_path")(folder.c_str());
+    find<void()>("llama_backend_init")();
+  }
+
+  template <typename F>
+  F* find(const char* name) const {
+    for (void* handle : handles_)
+      if (void* f = dlsym(handle, name)) return reinterpret_cast<F*>(f);
+    qkv::fail("libllama has no '{}'", name);
+  }
+
+ private:
+  std::vector<void*> handles_;
+};
+
+// A vocabulary of numbers, which libllama needs to accept ids.
+void add_vocabulary(qkv::GgufParts& parts, int64_t size) {
+  using qkv::GgufValue;
+  std::vector<std::string> tokens;
+  for (int64_t i = 0; i < size; ++i) tokens.push_back(i == 0 ? "<unk>" : "t" + std::to_string(i));
+  const auto n = static_cast<size_t>(size);
+  std::vector<int64_t> types(n, 1);
+  types[0] = 2;
+  parts.metadata.emplace_back("tokenizer.ggml.model", GgufValue::of(std::string_view("llama")));
+  parts.metadata.emplace_back("tokenizer.ggml.pre", GgufValue::of(std::string_view("default")));
+  parts.metadata.emplace_back("tokenizer.ggml.tokens", GgufValue::of_strings(std::move(tokens)));
+  parts.metadata.emplace_back("tokenizer.ggml.scores", GgufValue::of_f32s(std::vector<double>(n, 0.0)));
+  parts.metadata.emplace_back("tokenizer.ggml.token_type",
+                              GgufValue::of_integers(GgufValue::Type::i32, std::move(types)));
+  parts.metadata.emplace_back("tokenizer.ggml.token_type_count", GgufValue::of_u32(2));
+}
+
+struct Expected {
+  std::vector<int64_t> ids;          // the first sequence, which has no padding
+  std::vector<int64_t> decoder_ids;  // the decoder's, if there is one
+  std::vector<float> rows;           // [N, V] or [N, D]
+  int64_t width = 0;
+};
+
+struct ExpectedFiles {
+  std::string inputs, outputs;
+};
+
+Expected read_expected(const ExpectedFiles& files, bool vectors) {
+  const auto file = qkv::read_tensors(files.inputs), out = qkv::read_tensors(files.outputs);
+
+  const auto ids_of = [&](const char* name) {
+    std::vector<int64_t> ids;
+    if (const auto it = file.tensors.find(name); it != file.tensors.end())
+      for (const int64_t id : it->second.row<int64_t>(0)) ids.push_back(id);
+    return ids;
+  };
+  Expected e{.ids = ids_of("input_ids"), .decoder_ids = ids_of("decoder_input_ids"), .rows = {}};
+  const std::string kind = out.tensors.contains("f64.logits") ? "f64." : "";
+  std::string name = kind + "logits";
+  for (int layer = 0; vectors && out.tensors.contains(fmt::format("{}hidden_states.{}", kind, layer));
+       ++layer)
+    name = fmt::format("{}hidden_states.{}", kind, layer);
+  const auto it = out.tensors.find(name);
+  check(it != out.tensors.end(), "{}: tensor '{}' is missing", files.outputs, name);
+
+  e.width = it->second.dim(2);
+  for (const float x : it->second.slice_rows(0, 1).values<float>()) e.rows.push_back(x);
+  return e;
+}
+
+// The rows that libllama computes.
+std::vector<float> compute(const Library& library, const std::string& path, const Expected& e, bool vectors) {
+  auto model_params = library.find<ModelParams()>("llama_model_default_params")();
+  model_params.gpu_layers = 0;
+  void* model =
+      library.find<void*(const char*, ModelParams)>("llama_model_load_from_file")(path.c_str(), model_params);
+  check(model != nullptr, "{}: libllama does not load it", path);
+  auto params = library.find<ContextParams()>("llama_context_default_params")();
+  params.context = params.batch = params.micro_batch =
+      static_cast<uint32_t>(std::max<size_t>(e.ids.size(), 8));
+
+  params.threads = params.batch_threads = 1;
+  params.flash_attention = 0;
+  params.type_k = params.type_v = 0;  // f32
+  params.pooling = vectors ? 0 : params.pooling;
+  params.embeddings = vectors;
+  void* context = library.find<void*(void*, ContextParams)>("llama_init_from_model")(model, params);
+  check(context != nullptr, "{}: libllama makes no context", path);
+
+  const auto run = [&](const std::vector<int64_t>& ids, const char* function) {
+    std::vector<int32_t> tokens(ids.begin(), ids.end()), positions, counts(ids.size(), 1);
+    for (size_t i = 0; i < ids.size(); ++i) positions.push_back(static_cast<int32_t>(i));
+    int32_t zero = 0;
+    std::vector<int32_t*> sequences(ids.size(), &zero);
+    std::vector<int8_t> outputs(ids.size(), 1);
+    const Batch batch = {static_cast<int32_t>(ids.size()),
+                         tokens.data(),
+                         nullptr,
+                         positions.data(),
+                         counts.data(),
+                         sequences.data(),
+                         outputs.data()};
+    const int32_t status = library.find<int32_t(void*, Batch)>(function)(context, batch);
+    check(status == 0, "{}: {} gives {}", path, function, status);
+  };
+  const bool both = !e.decoder_ids.empty();
+  if (both) run(e.ids, "llama_encode");
+  run(both ? e.decoder_ids : e.ids, vectors ? "llama_encode" : "llama_decode");
+  const size_t rows = both ? e.decoder_ids.size() : e.ids.size();
+  std::vector<float> out;
+  for (size_t i = 0; i < rows; ++i) {
+    const float* row = library.find<float*(void*, int32_t)>(
+        vectors ? "llama_get_embeddings_ith" : "llama_get_logits_ith")(context, static_cast<int32_t>(i));
+    check(row != nullptr, "{}: row {} has no output", path, i);
+    out.insert(out.end(), row, row + e.width);
+  }
+  return out;
+}
+
+int compare(const std::string& libraries, const std::string& path, const std::string& dir,
+            const ExpectedFiles& files) {
+  std::ifstream in(dir + "/config.json");
+  const std::string document{std::istreambuf_iterator<char>(in), {}};
+  const qkv::Json config = qkv::parse_json(document, dir + "/config.json");
+  std::vector<std::pair<std::string, qkv::Weight>> tensors;
+  for (const auto& [name, tensor] : qkv::read_weights(dir).file.tensors) tensors.emplace_back(name, tensor);
+  qkv::GgufParts parts = qkv::gguf_of_model(config, tensors);
+  const bool vectors = config.at("model_type") == "bert";
+  add_vocabulary(parts, config.at("vocab_size").get<int64_t>());
+  qkv::write_gguf(path, parts.metadata, parts.tensors);
+
+  const Library library(libraries);
+  const Expected e = read_expected(files, vectors);
+  std::vector<float> rows = compute(library, path, e, vectors);
+  if (config.at("model_type") == "t5" && config.value("tie_word_embeddings", true))
+    for (float& x : rows) x /= std::sqrt(config.at("d_model").get<float>());
+
+  double largest = 0, scale = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    largest = std::max(largest, std::abs(double{rows[i]} - double{e.rows[i]}));
+    scale = std::max(scale, std::abs(double{e.rows[i]}));
+  }
+  fmt::print("{}: {} rows, largest difference {:.2e}, scale {:.2f}, relative {:.2e}\n", dir,
+             static_cast<int64_t>(rows.size()) / e.width, largest, scale, largest / scale);
+  return largest <= kBound * scale ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4 && argc != 6) {
+    fmt::print(stderr, "usage: libllama_logits FOLDER OUT.gguf DIR [INPUTS OUTPUTS]\n");
+    return 2;
+  }
+  try {
+    const std::string dir = argv[3], reference = dir + "/expected.safetensors";
+    return compare(argv[1], argv[2], dir,
+                   argc == 6 ? ExpectedFiles{argv[4], argv[5]} : ExpectedFiles{reference, reference});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,17 @@
+// Commands that write GGUF files.
+#pragma once
+
+#include <string>
+
+namespace qkv {
+
+struct GgufOutput {
+  std::string from, out;
+  std::string type = {};  // name of a file type; empty: tensors keep theirs
+  bool requantize = false, overwrite = false;
+};
+
+// Writes the file with progress on stderr, and prints its size at the end.
+void write_gguf_file(const GgufOutput& output);
+
+}  // namespace qkv

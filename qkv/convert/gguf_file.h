@@ -1,0 +1,29 @@
+// Models as GGUF files.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qkv/quant/mixture.h"
+
+namespace qkv {
+
+struct GgufFileOptions {
+  std::optional<FileType> type = {};  // absent: each tensor keeps its own
+  bool requantize = false;            // tensors that are quantised already may be quantised again
+  // For the columns of each matrix, by GGUF's names: the mean of the squares of the activations that meet
+  // them. Empty: all columns count alike.
+  std::map<std::string, std::vector<float>> importance = {};
+  // Called before each tensor with its name, its number from 0, and how many there are.
+  std::function<void(const std::string& name, size_t index, size_t count)> progress = {};
+};
+
+// Writes the model in FROM, a Hugging Face directory or a GGUF file, to the GGUF file TO in one step. With a
+// type, the tensors have the types and the bytes that llama_model_quantize() of llama.cpp gives them. Throws
+// Error naming what GGUF cannot express.
+void save_gguf(const std::string& from, const std::string& to, const GgufFileOptions& options);
+
+}  // namespace qkv

@@ -1,0 +1,24 @@
+// The tensors of a file by name, whatever its format.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "qkv/tensor/quantized.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// Contents of a safetensors file, of one of torch.save(), or of a GGUF file under Hugging Face's names. A
+// name is in one of both maps of tensors.
+struct TensorFile {
+  std::map<std::string, Tensor> tensors = {};
+  std::map<std::string, QuantizedTensor> quantized = {};
+  // Tensors that lie as the engine's parameters do, where the family's files have other rows or columns.
+  std::set<std::string> in_engine_order = {};
+  std::map<std::string, std::string> metadata = {};
+  bool mapped = false;  // the tensors are views of mapped files
+};
+
+}  // namespace qkv

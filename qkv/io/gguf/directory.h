@@ -1,0 +1,21 @@
+// A GGUF file in place of a model directory.
+#pragma once
+
+#include <string>
+
+#include "qkv/io/container/tensor_file.h"
+
+namespace qkv {
+
+// True if the path names a file of this format.
+bool is_gguf(const std::string& path);
+
+// From now on the documents of a Hugging Face directory are found below the file's path: config.json,
+// generation_config.json, tokenizer.json and tokenizer_config.json, with the chat template. Does nothing for
+// other paths, and for a file that was mounted before. Throws Error naming the file, and the key or tensor.
+void mount_gguf(const std::string& path);
+
+// The file's tensors under Hugging Face's names.
+TensorFile read_gguf_tensors_of(const std::string& path);
+
+}  // namespace qkv

@@ -1,0 +1,420 @@
+// Products by quantised weights. Integers are 16 bits: a product of two pairs and their sum is one
+// instruction, and is exact. Sums of a block become f32 only when they are whole, as quantized_product.h
+// says.
+#if defined(QKV_KERNELS_CPU_QUANTIZED_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_CPU_QUANTIZED_INL_H
+#undef QKV_KERNELS_CPU_QUANTIZED_INL_H
+#else
+#define QKV_KERNELS_CPU_QUANTIZED_INL_H
+#endif
+
+#include "qkv/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv {
+namespace HWY_NAMESPACE {
+
+// Eight sums at a time: those of eight rows of B.
+using D8F = hn::CappedTag<float, 8>;
+using D8I = hn::CappedTag<int32_t, 8>;
+using D16 = hn::CappedTag<int16_t, 16>;
+using V8I = hn::Vec<D8I>;
+using V16 = hn::Vec<D16>;
+
+// a b summed over pairs of neighbours: lane i is a[2i] b[2i] + a[2i + 1] b[2i + 1].
+template <class D32, class V>
+HWY_INLINE hn::Vec<D32> pair_products(D32 d, V a, V b) {
+#if HWY_ARCH_X86
+  hn::Vec<D32> unused = hn::Zero(d);
+  return hn::ReorderWidenMulAccumulate(d, a, b, hn::Zero(d), unused);
+#else
+  const auto even = [&](V x) HWY_ATTR { return hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(d, x))); };
+  const auto odd = [&](V x) HWY_ATTR { return hn::ShiftRight<16>(hn::BitCast(d, x)); };
+  return hn::Add(hn::Mul(even(a), even(b)), hn::Mul(odd(a), odd(b)));
+#endif
+}
+
+HWY_INLINE V16 load_16(const int16_t* p) {
+  return hn::LoadU(D16(), p);
+}
+// Sixteen bytes as numbers of 16 bits.
+HWY_INLINE V16 load_bytes(const uint8_t* p) {
+  return hn::PromoteTo(D16(), hn::LoadU(hn::Rebind<uint8_t, D16>(), p));
+}
+HWY_INLINE V16 load_bytes(const int8_t* p) {
+  return hn::PromoteTo(D16(), hn::LoadU(hn::Rebind<int8_t, D16>(), p));
+}
+HWY_INLINE V8I times(V16 w, const int16_t* x) {
+  return pair_products(D8I(), w, load_16(x));
+}
+HWY_INLINE V16 lower_half(V16 bytes) {
+  return hn::And(bytes, hn::Set(D16(), 15));
+}
+HWY_INLINE V16 upper_half(V16 bytes) {
+  return hn::ShiftRight<4>(bytes);
+}
+
+// How blocks of a type are read where B is read once: integers() leaves sum_i w_i x_i of the block in the sum
+// over the lanes; minima() likewise.
+template <WeightType>
+struct Blocks {
+  static constexpr bool kFast = false;
+};
+
+template <>
+struct Blocks<WeightType::q8_0> {
+  static constexpr bool kFast = true;
+  using Block = BlockQ80;
+  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
+    return hn::Add(times(load_bytes(b.qs), x), times(load_bytes(b.qs + 16), x + 16));
+  }
+};
+
+template <>
+struct Blocks<WeightType::q4_0> {
+  static constexpr bool kFast = true;
+  using Block = BlockQ40;
+  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
+    const V16 q = load_bytes(b.qs), eight = hn::Set(D16(), 8);
+    return hn::Add(times(hn::Sub(lower_half(q), eight), x), times(hn::Sub(upper_half(q), eight), x + 16));
+  }
+};
+
+template <>
+struct Blocks<WeightType::mxfp4> {
+  static constexpr bool kFast = true;
+  using Block = BlockMxfp4;
+  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
+    const hn::CappedTag<uint8_t, 16> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    const auto table = hn::LoadU(di, kMxfp4Values);
+    const auto q = hn::LoadU(d, b.qs);
+    const auto values = [&](auto index) HWY_ATTR {
+      return hn::PromoteTo(D16(), hn::TableLookupBytes(table, hn::BitCast(di, index)));
+    };
+    return hn::Add(times(values(hn::And(q, hn::Set(d, 15))), x), times(values(hn::ShiftRight<4>(q)), x + 16));
+  }
+};
+
+template <>
+struct Blocks<WeightType::q4_k> {
+  static constexpr bool kFast = true;
+  using Block = BlockQ4K;
+  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
+    const D16 d;
+    uint32_t u[3];
+    std::memcpy(u, b.scales, 12);
+    uint8_t scales[8];
+    const uint32_t first = u[0] & 0x3F3F3F3F, last = (u[2] & 0x0F0F0F0F) | ((u[0] >> 6 & 0x03030303) << 4);
+    std::memcpy(scales, &first, 4), std::memcpy(scales + 4, &last, 4);
+    V8I sum = hn::Zero(D8I());
+    for (int run = 0; run < 4; ++run, x += 64) {
+      const V16 low = hn::Set(d, scales[2 * run]), high = hn::Set(d, scales[2 * run + 1]);
+      for (int h = 0; h < 32; h += 16) {
+        const V16 q = load_bytes(b.qs + 32 * run + h);
+        sum = hn::Add(sum, times(hn::Mul(lower_half(q), low), x + h));
+        sum = hn::Add(sum, times(hn::Mul(upper_half(q), high), x + 32 + h));
+      }
+    }
+    return sum;
+  }
+  static HWY_INLINE V8I minima(const Block& b, const int16_t* sums) {
+    uint32_t u[3];
+    std::memcpy(u, b.scales, 12);
+    alignas(16) uint8_t doubled[16];
+    const uint32_t first = u[1] & 0x3F3F3F3F,
+                   last = (u[2] >> 4 & 0x0F0F0F0F) | ((u[1] >> 6 & 0x03030303) << 4);
+    uint8_t minima[8];
+    std::memcpy(minima, &first, 4), std::memcpy(minima + 4, &last, 4);
+    for (int g = 0; g < 8; ++g) doubled[2 * g] = doubled[2 * g + 1] = minima[g];
+    return times(load_bytes(doubled), sums);
+  }
+};
+
+template <>
+struct Blocks<WeightType::q6_k> {
+  static constexpr bool kFast = true;
+  using Block = BlockQ6K;
+  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
+    const D16 d;
+    const V16 three = hn::Set(d, 3), offset = hn::Set(d, 32);
+    V8I sum = hn::Zero(D8I());
+    for (int run = 0; run < 2; ++run)
+      for (int h = 0; h < 32; h += 16) {
+        const V16 high = load_bytes(b.qh + 32 * run + h), left = load_bytes(b.ql + 64 * run + h),
+                  right = load_bytes(b.ql + 64 * run + 32 + h);
+        const auto add = [&](int plane, V16 low, V16 bits) HWY_ATTR {
+          const V16 w = hn::Sub(hn::Or(low, hn::ShiftLeft<4>(hn::And(bits, three))), offset);
+          const int at = 128 * run + 32 * plane + h;
+          sum = hn::Add(sum, times(hn::Mul(w, hn::Set(d, b.scales[at / 16])), x + at));
+        };
+        add(0, lower_half(left), high);
+        add(1, lower_half(right), hn::ShiftRight<2>(high));
+        add(2, upper_half(left), hn::ShiftRight<4>(high));
+        add(3, upper_half(right), hn::ShiftRight<6>(high));
+      }
+    return sum;
+  }
+};
+
+// Lane r is the sum of v[r]'s lanes.
+HWY_INLINE V8I sums_of_lanes(const V8I (&v)[8]) {
+  const D8I d;
+  const hn::Repartition<int64_t, D8I> pairs;
+  const auto both = [&](V8I a, V8I b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  };
+  const auto four = [&](V8I a, V8I b) HWY_ATTR {
+    const auto x = hn::BitCast(pairs, a), y = hn::BitCast(pairs, b);
+    return hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, x, y)),
+                   hn::BitCast(d, hn::InterleaveUpper(pairs, x, y)));
+  };
+  const V8I low = four(both(v[0], v[1]), both(v[2], v[3])), high = four(both(v[4], v[5]), both(v[6], v[7]));
+  return hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
+}
+
+template <typename Block>
+HWY_INLINE hn::Vec<D8F> factors(const Block* const (&row)[8], Float16 Block::*of) {
+  alignas(16) Float16 halves[8];
+  for (int r = 0; r < 8; ++r) std::memcpy(&halves[r], &(row[r]->*of), sizeof(Float16));
+  const hn::Rebind<hwy::float16_t, D8F> d;
+  return hn::PromoteTo(D8F(), hn::Load(d, reinterpret_cast<const hwy::float16_t*>(halves)));
+}
+inline hn::Vec<D8F> scales_of(const BlockMxfp4* const (&row)[8]) {
+  alignas(32) float scales[8];
+  for (int r = 0; r < 8; ++r) scales[r] = mxfp4_scale(row[r]->e);
+  return hn::Load(D8F(), scales);
+}
+template <typename Block>
+HWY_INLINE hn::Vec<D8F> scales_of(const Block* const (&row)[8]) {
+  return factors(row, &Block::d);
+}
+
+// Eight rows of B by one row of A.
+template <WeightType kType>
+HWY_INLINE void eight_dots(const QuantizedRows& a, int64_t r, const typename Blocks<kType>::Block* (&row)[8],
+                           float* y) {
+  using B = Blocks<kType>;
+  constexpr int64_t kElements = layout_of(kType).elements, kGroups = kElements / kMinimumGroup;
+  const D8F d;
+  const int16_t *x = a.x + r * a.k, *sums = a.sums + r * (a.k / kMinimumGroup);
+  const float* e = a.e + r * (a.k / kElements);
+  auto sum = hn::Zero(d);
+  for (int64_t i = 0; i < a.k / kElements; ++i, x += kElements, sums += kGroups) {
+    V8I v[8];
+    for (int j = 0; j < 8; ++j) v[j] = B::integers(*row[j], x);
+    const auto factor = hn::Set(d, e[i]);
+    sum = hn::MulAdd(hn::Mul(scales_of(row), factor), hn::ConvertTo(d, sums_of_lanes(v)), sum);
+    if constexpr (has_minima(kType)) {
+      for (int j = 0; j < 8; ++j) v[j] = B::minima(*row[j], sums);
+      const auto m = hn::Neg(factors(row, &B::Block::dmin));
+      sum = hn::MulAdd(hn::Mul(m, factor), hn::ConvertTo(d, sums_of_lanes(v)), sum);
+    }
+    for (auto& block : row) ++block;
+  }
+  hn::StoreU(sum, d, y);
+}
+
+template <WeightType kType>
+void dots_of(const QuantizedRows& a, int64_t r, const MatrixView& b, int64_t count, float* y) {
+  using Block = typename Blocks<kType>::Block;
+  for (int64_t j = 0; j < count; j += 8) {
+    const Block* row[8];
+    for (int64_t i = 0; i < 8; ++i)
+      row[i] = static_cast<const Block*>(b.from(std::min(j + i, count - 1), 0).data);
+    if (count - j >= 8) {
+      eight_dots<kType>(a, r, row, y + j);
+    } else {
+      float all[8];
+      eight_dots<kType>(a, r, row, all);
+      std::copy_n(all, count - j, y + j);
+    }
+  }
+}
+
+// The panel of B: rows j of B side by side, pairs of neighbours along k together.
+template <int64_t kColumns>
+struct Panel {
+  static constexpr int64_t kDepth = 512;  // elements at a time, whole blocks of every type
+  static constexpr int64_t kBlocks = kDepth / 32;
+  alignas(64) int16_t w[kDepth / 2][kColumns][2];
+  alignas(64) int16_t u[kDepth / kMinimumGroup / 2][kColumns][2];
+  alignas(64) float d[kBlocks][kColumns], m[kBlocks][kColumns];
+
+  // Decodes elements [begin, end) of rows j < count; other columns are 0.
+  void decode(const MatrixView& b, int64_t begin, int64_t end, int64_t count) {
+    const BlockLayout layout = layout_of(b.type);
+    if (count < kColumns) std::memset(this, 0, sizeof(*this));
+    for (int64_t j = 0; j < count; ++j) {
+      const auto* block = static_cast<const std::byte*>(b.from(j, begin).data);
+      for (int64_t i = 0; i < (end - begin) / layout.elements; ++i, block += layout.bytes) {
+        const BlockIntegers integers = block_integers(b.type, block);
+        d[i][j] = integers.d, m[i][j] = integers.m;
+        const int64_t first = i * layout.elements;
+        for (int64_t l = 0; l < layout.elements; l += 2)
+          std::memcpy(w[(first + l) / 2][j], integers.w + l, 4);
+        for (int64_t g = 0; g < layout.elements / kMinimumGroup; g += 2)
+          std::memcpy(u[(first / kMinimumGroup + g) / 2][j], integers.u + g, 4);
+      }
+    }
+  }
+};
+
+#if HWY_TARGET <= HWY_AVX3
+constexpr int64_t kQuantizedRows = 6;
+#else
+constexpr int64_t kQuantizedRows = 3;
+#endif
+
+// Rows [r, r + kRows) of A times blocks [first, first + blocks) of k, which the panel holds; adds to y.
+template <int64_t kRows, int64_t kColumns, bool kMinima>
+HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int64_t blocks,
+                           const Panel<kColumns>& panel, int64_t column, float* y, int64_t y_stride) {
+  const DF d;
+  const hn::ScalableTag<int32_t> d32;
+  const hn::ScalableTag<int16_t> d16;
+  constexpr int64_t kLanes = HWY_LANES(float);
+  using VI = hn::Vec<decltype(d32)>;
+  VF sums[kRows][2];
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t v = 0; v < 2; ++v) sums[i][v] = hn::LoadU(d, y + i * y_stride + column + v * kLanes);
+  const auto add = [&](const int16_t(*from)[kColumns][2], int64_t pairs, const int16_t* x, int64_t stride,
+                       VI(&dots)[kRows][2]) HWY_ATTR {
+    for (auto& row : dots) row[0] = row[1] = hn::Zero(d32);
+    for (int64_t l = 0; l < pairs; ++l) {
+      const auto w0 = hn::Load(d16, from[l][column]), w1 = hn::Load(d16, from[l][column + kLanes]);
+      for (int64_t i = 0; i < kRows; ++i) {
+        int32_t pair;
+        std::memcpy(&pair, x + i * stride + 2 * l, 4);
+        const auto both = hn::BitCast(d16, hn::Set(d32, pair));
+        dots[i][0] = hn::Add(dots[i][0], pair_products(d32, w0, both));
+        dots[i][1] = hn::Add(dots[i][1], pair_products(d32, w1, both));
+      }
+    }
+  };
+  const int64_t groups = a.k / kMinimumGroup;
+  for (int64_t b = 0; b < blocks; ++b) {
+    VI dots[kRows][2];
+    const auto take = [&](const float(&factor)[kColumns]) HWY_ATTR {
+      for (int64_t i = 0; i < kRows; ++i) {
+        const VF e = hn::Set(d, a.e[(r + i) * (a.k / a.block) + first + b]);
+        for (int64_t v = 0; v < 2; ++v)
+          sums[i][v] = hn::MulAdd(hn::Mul(hn::Load(d, factor + column + v * kLanes), e),
+                                  hn::ConvertTo(d, dots[i][v]), sums[i][v]);
+      }
+    };
+    const int64_t begin = b * a.block;
+    add(panel.w + begin / 2, a.block / 2, a.x + r * a.k + first * a.block + begin, a.k, dots);
+    take(panel.d[b]);
+    if constexpr (kMinima) {
+      add(panel.u + begin / kMinimumGroup / 2, a.block / kMinimumGroup / 2,
+          a.sums + r * groups + (first * a.block + begin) / kMinimumGroup, groups, dots);
+      take(panel.m[b]);
+    }
+  }
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t v = 0; v < 2; ++v) hn::StoreU(sums[i][v], d, y + i * y_stride + column + v * kLanes);
+}
+
+template <bool kMinima>
+void panel_of(const QuantizedRows& a, const MatrixView& b, int64_t count, float* y, int64_t y_stride) {
+  constexpr int64_t kStep = 2 * HWY_LANES(float), kColumns = 2 * kStep;
+  static_assert(kPanelColumns % kColumns == 0);
+  for (int64_t r = 0; r < a.rows; ++r) std::memset(y + r * y_stride, 0, kPanelColumns * sizeof(float));
+  Panel<kColumns> panel;
+  for (int64_t j = 0; j < count; j += kColumns)
+    for (int64_t l = 0; l < a.k; l += panel.kDepth) {
+      const int64_t end = std::min(l + panel.kDepth, a.k), blocks = (end - l) / a.block;
+      panel.decode(b.from(j, 0), l, end, std::min(kColumns, count - j));
+      int64_t r = 0;
+      for (; r + kQuantizedRows <= a.rows; r += kQuantizedRows)
+        for (int64_t c = 0; c < kColumns; c += kStep)
+          panel_rows<kQuantizedRows, kColumns, kMinima>(a, r, l / a.block, blocks, panel, c,
+                                                        y + r * y_stride + j, y_stride);
+      for (; r < a.rows; ++r)
+        for (int64_t c = 0; c < kColumns; c += kStep)
+          panel_rows<1, kColumns, kMinima>(a, r, l / a.block, blocks, panel, c, y + r * y_stride + j,
+                                           y_stride);
+    }
+}
+
+void panel(const QuantizedRows& a, const MatrixView& b, int64_t count, float* y, int64_t y_stride) {
+  has_minima(b.type) ? panel_of<true>(a, b, count, y, y_stride) : panel_of<false>(a, b, count, y, y_stride);
+}
+
+// The sum of w x over n integers, which is exact.
+HWY_INLINE int32_t dot(const int16_t* w, const int16_t* x, int64_t n) {
+  V8I sum = hn::Zero(D8I());
+  for (int64_t l = 0; l < n; l += 16) sum = hn::Add(sum, times(load_16(w + l), x + l));
+  return hn::GetLane(hn::SumOfLanes(D8I(), sum));
+}
+
+// Types without code of their own.
+void other_dots(const QuantizedRows& a, int64_t r, const MatrixView& b, int64_t count, float* y) {
+  const BlockLayout layout = layout_of(b.type);
+  const int64_t groups = layout.elements / kMinimumGroup;
+  for (int64_t j = 0; j < count; ++j) {
+    const auto* block = static_cast<const std::byte*>(b.from(j, 0).data);
+    float sum = 0;
+    for (int64_t i = 0; i < a.k / layout.elements; ++i, block += layout.bytes) {
+      const BlockIntegers n = block_integers(b.type, block);
+      const float e = a.e[r * (a.k / a.block) + i];
+      sum = std::fma(n.d * e,
+                     static_cast<float>(dot(n.w, a.x + r * a.k + i * layout.elements, layout.elements)), sum);
+      if (!has_minima(b.type)) continue;
+      int32_t minima = 0;
+      for (int64_t g = 0; g < groups; ++g)
+        minima += n.u[g] * a.sums[r * (a.k / kMinimumGroup) + i * groups + g];
+      sum = std::fma(n.m * e, static_cast<float>(minima), sum);
+    }
+    y[j] = sum;
+  }
+}
+
+void dots(const QuantizedRows& a, int64_t row, const MatrixView& b, int64_t count, float* y) {
+  switch (b.type) {
+    case WeightType::q8_0:
+      return dots_of<WeightType::q8_0>(a, row, b, count, y);
+    case WeightType::q4_0:
+      return dots_of<WeightType::q4_0>(a, row, b, count, y);
+    case WeightType::mxfp4:
+      return dots_of<WeightType::mxfp4>(a, row, b, count, y);
+    case WeightType::q4_k:
+      return dots_of<WeightType::q4_k>(a, row, b, count, y);
+    case WeightType::q6_k:
+      return dots_of<WeightType::q6_k>(a, row, b, count, y);
+    default:
+      return other_dots(a, row, b, count, y);
+  }
+}
+
+void quantize(int64_t k, int64_t block, const float* x, int16_t* q, float* e, int16_t* sums) {
+  const D8F d;
+  const D8I di;
+  const hn::Rebind<int16_t, D8I> d8;
+  for (int64_t begin = 0; begin < k; begin += block) {
+    auto most = hn::Zero(d), nothing = hn::Zero(d);
+    for (int64_t l = begin; l < begin + block; l += 8) {
+      const auto v = hn::LoadU(d, x + l);
+      most = hn::Max(most, hn::Abs(v));
+      nothing = hn::MulAdd(v, hn::Zero(d), nothing);  // NaN if an element is not finite
+    }
+    const float largest = hn::GetLane(hn::MaxOfLanes(d, most)),
+                check = hn::GetLane(hn::SumOfLanes(d, nothing));
+    const bool finite = check == 0, zero = !finite || largest < kLeastActivation;
+    e[begin / block] = !finite ? check : zero ? 0 : largest / 127;
+    const auto inverse = hn::Set(d, zero ? 0 : 127 / largest);
+    for (int64_t l = begin; l < begin + block; l += 8) {
+      const auto v = zero ? hn::Zero(di) : hn::NearestInt(hn::Mul(hn::LoadU(d, x + l), inverse));
+      hn::StoreU(hn::DemoteTo(d8, v), d8, q + l);
+    }
+  }
+  const V16 one = hn::Set(D16(), 1);
+  for (int64_t g = 0; g < k / kMinimumGroup; ++g)
+    sums[g] = static_cast<int16_t>(hn::GetLane(hn::SumOfLanes(di, times(one, q + g * kMinimumGroup))));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qkv
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,41 @@
+#include "qkv/ops/weight_product.h"
+
+#include <algorithm>
+
+#include "qkv/base/error.h"
+
+namespace qkv {
+
+void expect_weight(std::string_view op, const Weight& weight, DType t) {
+  for (const Weight::Rows& run : weight.runs()) {
+    const WeightType type = run.view.type;
+    const bool widened = t == DType::f32 && (type == WeightType::f16 || type == WeightType::bf16);
+    check(is_quantized(type) || widened || type == weight_type(t), "{}: weight must be {}, got {}", op,
+          name_of(t), name_of(type));
+  }
+}
+
+void multiply_by_weight(Product p, const Weight& weight) {
+  const Product whole = p;
+  for (const Weight::Rows& run : weight.runs()) {
+    p.n = run.count;
+    p.b = run.view;
+    p.b.transposed = true;
+    p.bias = whole.bias != nullptr ? whole.bias + run.first : nullptr;
+    p.c = static_cast<std::byte*>(whole.c) + run.first * size_of(p.out);
+    matrix_product(p);
+  }
+}
+
+void multiply_by_weight_transposed(Product p, const Weight& weight) {
+  const MatrixView a = p.a;
+  for (const Weight::Rows& run : weight.runs()) {
+    p.k = run.count;
+    p.a = a.transposed ? a.from(run.first, 0) : a.from(0, run.first);
+    p.b = run.view;
+    matrix_product(p);
+    p.accumulate = true;
+  }
+}
+
+}  // namespace qkv

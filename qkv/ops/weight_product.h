@@ -1,0 +1,19 @@
+// Products by a weight, whatever its type: what linear layers, experts and the unembedding share.
+#pragma once
+
+#include "qkv/kernels/gemm.h"
+#include "qkv/tensor/weight.h"
+
+namespace qkv {
+
+// Throws Error naming the op unless activations of type `t` can be multiplied by the weight: one of the same
+// type, or quantised blocks, or for f32 also f16 or bf16.
+void expect_weight(std::string_view op, const Weight& weight, DType t);
+
+// C = A W^T + bias for a weight [n, k]; `p` has all but B.
+void multiply_by_weight(Product p, const Weight& weight);
+
+// C = A W for a weight [k, n], the gradient of the above by its input; `p` has all but B.
+void multiply_by_weight_transposed(Product p, const Weight& weight);
+
+}  // namespace qkv
