@@ -32,6 +32,7 @@ struct Options {
 // Cheap noise of the size of trained weights: a billion normal numbers would take longer than the
 // measurement.
 void fill(Parameters& parameters, DType dtype) {
+  parameters.compute = dtype;
   for (Parameter& p : parameters.all()) {
     const bool bf16 = dtype == DType::bf16 && p.kind == ParameterKind::matrix;
     p.value = Tensor::empty(p.shape, bf16 ? DType::bf16 : DType::f32);

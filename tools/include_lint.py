@@ -28,7 +28,7 @@ ALLOWED = {
     "metrics": ["base", "text"],
     "io/container": ["base", "tensor"],
     "io/family": ["base", "models"],
-    "io/gguf": ["base", "tensor", "models", "text", "io/container", "io/family"],
+    "io/gguf": ["base", "tensor", "quant", "models", "text", "io/container", "io/family"],
     "io": ["base", "tensor", "ops", "models", "chat", "io/container", "io/family", "io/gguf"],
     "data": ["base", "tensor", "batch", "text"],
     "infer": ["base", "kernels", "autograd", "ops", "models", "text", "io", "data"],

@@ -12,7 +12,6 @@
 // - It computes GELU with a table of f16, which takes up to the whole bound; other activations take 1e-6.
 // - It does not scale the logits of a T5 whose embeddings are tied; this program does it.
 // - BERT's tokens are all of the first segment. Its last hidden states are compared.
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/peers/libllama.h"
 #include "qkv/base/error.h"
 #include "qkv/io/gguf/model.h"
 #include "qkv/io/weights.h"
@@ -32,78 +32,6 @@ namespace {
 using qkv::check;
 
 constexpr double kBound = 1e-3;  // relative to the logits' scale
-
-struct ModelParams {
-  void *devices, *buffer_types;
-  int32_t gpu_layers, split_mode, main_gpu;
-  const float* split;
-  void *progress, *progress_data, *overrides;
-  bool flags[16];  // more than there are: the rest is padding
-};
-
-struct ContextParams {
-  uint32_t context, batch, micro_batch, sequences, recurrent, outputs, more;
-  int32_t threads, batch_threads, kind, scaling, pooling, attention, flash_attention;
-  float rope[6];
-  uint32_t original_context;
-  float defragmentation;
-  void *eval, *eval_data;
-  int32_t type_k, type_v;
-  void *abort, *abort_data;
-  bool embeddings, offload, no_timing, offload_ops, full_windows, unified;
-  void* samplers;
-  size_t n_samplers;
-  char reserve[64];  // for fields of later versions
-};
-
-struct Batch {
-  int32_t tokens;
-  int32_t* token;
-  float* embedding;
-  int32_t *position, *sequences;
-  int32_t** sequence;
-  int8_t* output;
-};
-
-// Functions of the library.
-class Library {
- public:
-  explicit Library(const std::string& folder) {
-    for (const char* name : {"libggml-base.so", "libggml.v0.5.0.so", "libllama.v0.5.0.so"}) {
-      handles_.push_back(dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_GLOBAL));
-      check(handles_.back() != nullptr, "{}", dlerror());
-    }
-    find<void(const char*)>("ggml_backend_load_all_from_path")(folder.c_str());
-    find<void()>("llama_backend_init")();
-  }
-
-  template <typename F>
-  F* find(const char* name) const {
-    for (void* handle : handles_)
-      if (void* f = dlsym(handle, name)) return reinterpret_cast<F*>(f);
-    qkv::fail("libllama has no '{}'", name);
-  }
-
- private:
-  std::vector<void*> handles_;
-};
-
-// A vocabulary of numbers, which libllama needs to accept ids.
-void add_vocabulary(qkv::GgufParts& parts, int64_t size) {
-  using qkv::GgufValue;
-  std::vector<std::string> tokens;
-  for (int64_t i = 0; i < size; ++i) tokens.push_back(i == 0 ? "<unk>" : "t" + std::to_string(i));
-  const auto n = static_cast<size_t>(size);
-  std::vector<int64_t> types(n, 1);
-  types[0] = 2;
-  parts.metadata.emplace_back("tokenizer.ggml.model", GgufValue::of(std::string_view("llama")));
-  parts.metadata.emplace_back("tokenizer.ggml.pre", GgufValue::of(std::string_view("default")));
-  parts.metadata.emplace_back("tokenizer.ggml.tokens", GgufValue::of_strings(std::move(tokens)));
-  parts.metadata.emplace_back("tokenizer.ggml.scores", GgufValue::of_f32s(std::vector<double>(n, 0.0)));
-  parts.metadata.emplace_back("tokenizer.ggml.token_type",
-                              GgufValue::of_integers(GgufValue::Type::i32, std::move(types)));
-  parts.metadata.emplace_back("tokenizer.ggml.token_type_count", GgufValue::of_u32(2));
-}
 
 struct Expected {
   std::vector<int64_t> ids;          // the first sequence, which has no padding
@@ -126,7 +54,7 @@ Expected read_expected(const ExpectedFiles& files, bool vectors) {
     return ids;
   };
   Expected e{.ids = ids_of("input_ids"), .decoder_ids = ids_of("decoder_input_ids"), .rows = {}};
-  const std::string kind = out.tensors.contains("f64.logits") ? "f64." : "";
+  const std::string kind = out.tensors.contains(vectors ? "f64.hidden_states.0" : "f64.logits") ? "f64." : "";
   std::string name = kind + "logits";
   for (int layer = 0; vectors && out.tensors.contains(fmt::format("{}hidden_states.{}", kind, layer));
        ++layer)
@@ -140,13 +68,14 @@ Expected read_expected(const ExpectedFiles& files, bool vectors) {
 }
 
 // The rows that libllama computes.
-std::vector<float> compute(const Library& library, const std::string& path, const Expected& e, bool vectors) {
-  auto model_params = library.find<ModelParams()>("llama_model_default_params")();
+std::vector<float> compute(const libllama::Library& library, const std::string& path, const Expected& e,
+                           bool vectors) {
+  auto model_params = library.find<libllama::ModelParams()>("llama_model_default_params")();
   model_params.gpu_layers = 0;
-  void* model =
-      library.find<void*(const char*, ModelParams)>("llama_model_load_from_file")(path.c_str(), model_params);
+  void* model = library.find<void*(const char*, libllama::ModelParams)>("llama_model_load_from_file")(
+      path.c_str(), model_params);
   check(model != nullptr, "{}: libllama does not load it", path);
-  auto params = library.find<ContextParams()>("llama_context_default_params")();
+  auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
   params.context = params.batch = params.micro_batch =
       static_cast<uint32_t>(std::max<size_t>(e.ids.size(), 8));
 
@@ -155,7 +84,7 @@ std::vector<float> compute(const Library& library, const std::string& path, cons
   params.type_k = params.type_v = 0;  // f32
   params.pooling = vectors ? 0 : params.pooling;
   params.embeddings = vectors;
-  void* context = library.find<void*(void*, ContextParams)>("llama_init_from_model")(model, params);
+  void* context = library.find<void*(void*, libllama::ContextParams)>("llama_init_from_model")(model, params);
   check(context != nullptr, "{}: libllama makes no context", path);
 
   const auto run = [&](const std::vector<int64_t>& ids, const char* function) {
@@ -164,14 +93,14 @@ std::vector<float> compute(const Library& library, const std::string& path, cons
     int32_t zero = 0;
     std::vector<int32_t*> sequences(ids.size(), &zero);
     std::vector<int8_t> outputs(ids.size(), 1);
-    const Batch batch = {static_cast<int32_t>(ids.size()),
-                         tokens.data(),
-                         nullptr,
-                         positions.data(),
-                         counts.data(),
-                         sequences.data(),
-                         outputs.data()};
-    const int32_t status = library.find<int32_t(void*, Batch)>(function)(context, batch);
+    const libllama::Batch batch = {static_cast<int32_t>(ids.size()),
+                                   tokens.data(),
+                                   nullptr,
+                                   positions.data(),
+                                   counts.data(),
+                                   sequences.data(),
+                                   outputs.data()};
+    const int32_t status = library.find<int32_t(void*, libllama::Batch)>(function)(context, batch);
     check(status == 0, "{}: {} gives {}", path, function, status);
   };
   const bool both = !e.decoder_ids.empty();
@@ -197,10 +126,10 @@ int compare(const std::string& libraries, const std::string& path, const std::st
   for (const auto& [name, tensor] : qkv::read_weights(dir).file.tensors) tensors.emplace_back(name, tensor);
   qkv::GgufParts parts = qkv::gguf_of_model(config, tensors);
   const bool vectors = config.at("model_type") == "bert";
-  add_vocabulary(parts, config.at("vocab_size").get<int64_t>());
+  libllama::add_vocabulary(parts, config.at("vocab_size").get<int64_t>());
   qkv::write_gguf(path, parts.metadata, parts.tensors);
 
-  const Library library(libraries);
+  const libllama::Library library(libraries);
   const Expected e = read_expected(files, vectors);
   std::vector<float> rows = compute(library, path, e, vectors);
   if (config.at("model_type") == "t5" && config.value("tie_word_embeddings", true))

@@ -37,12 +37,12 @@ std::string grouped(int64_t n) {
 // One line about a file's tensors; with `list`, a line each before it.
 std::map<std::string, Weight> all_tensors(const TensorFile& file) {
   std::map<std::string, Weight> all(file.tensors.begin(), file.tensors.end());
-  all.insert(file.quantized.begin(), file.quantized.end());
+  all.insert(file.packed.begin(), file.packed.end());
   return all;
 }
 
 std::string_view type_of(const Weight& weight) {
-  return weight.is_quantized() ? name_of(weight.type()) : name_of(weight.dense().dtype());
+  return weight.is_packed() ? name_of(weight.type()) : name_of(weight.dense().dtype());
 }
 
 void print_tensors(const std::string& path, const TensorFile& file, bool list) {

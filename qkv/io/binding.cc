@@ -83,7 +83,7 @@ Stored find_tensor(const TensorFile& file, const WeightName& w, const std::strin
   }
   for (const std::string& name : names) {
     if (const auto it = file.tensors.find(name); it != file.tensors.end()) return {name, it->second};
-    if (const auto it = file.quantized.find(name); it != file.quantized.end()) return {name, it->second};
+    if (const auto it = file.packed.find(name); it != file.packed.end()) return {name, it->second};
   }
   return {};
 }
@@ -124,9 +124,13 @@ using PackedRows = std::map<Parameter*, std::map<int64_t, Weight>>;
 // The rows of a name in the order of the parameter: blocks as they are, others in the compute type.
 Weight rows_to_pack(const WeightName& w, const Parameter& p, const Weight& stored, DType compute,
                     const std::string& at) {
-  if (!stored.is_quantized()) {
+  if (!stored.is_packed()) {
     const Tensor value = floating(stored.dense(), compute, at).view(0, plain_shape(w, p));
     return w.row_order.empty() ? value : reordered(value, w.row_order, false);
+  }
+  if (!stored.is_quantized()) {  // a stack
+    check(w.row_order.empty(), "{}: its rows cannot change their order", at);
+    return stored;
   }
   const QuantizedTensor blocks = stored.quantized().reshape(plain_shape(w, p));
   return w.row_order.empty() ? blocks : reordered(blocks, w.row_order);
@@ -140,7 +144,7 @@ PackedRows packed_parameters(Transformer& model, const std::vector<WeightName>& 
     Parameter* p = model.parameters().find(w.engine);
     if (p == nullptr || !p->any_type || w.unused > 0) continue;
     const auto [name, stored] = find_tensor(from.file, w, from.prefix);
-    if (stored.is_quantized() && (!w.transposed || from.file.in_engine_order.contains(name))) packed[p];
+    if (stored.is_packed() && (!w.transposed || from.file.in_engine_order.contains(name))) packed[p];
   }
   return packed;
 }
@@ -194,15 +198,15 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
       continue;
     }
     const DType wanted = p->kind == ParameterKind::matrix ? compute : DType::f32;
-    Tensor value = stored.is_quantized() ? dequantized(stored, wanted) : floating(stored.dense(), wanted, at);
+    Tensor value = stored.is_packed() ? dequantized(stored, wanted) : floating(stored.dense(), wanted, at);
     if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
     if (w.transposed) value = transposed(value, w.matrices);
-    if (!stored.is_quantized() && stored.dense().dtype() != DType::f32)
+    if (!stored.is_packed() && stored.dense().dtype() != DType::f32)
       model.parameters().stored[w.file] = stored.dense().dtype();
     if (w.unused > 0)
       model.parameters().kept_rows[w.file] =
-          stored.is_quantized() ? dequantized(stored.slice_rows(0, w.unused), DType::f32)
-                                : floating(stored.dense().slice_rows(0, w.unused), DType::f32, at);
+          stored.is_packed() ? dequantized(stored.slice_rows(0, w.unused), DType::f32)
+                             : floating(stored.dense().slice_rows(0, w.unused), DType::f32, at);
     if (w.rows == 0) {
       p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
                  : !w.row_order.empty() ? reordered(value, w.row_order, false)

@@ -155,7 +155,7 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
           family.model_type);
     if (!is_copy(name)) model->parameters().kept[name] = tensor;
   }
-  for (const auto& [name, blocks] : file.quantized)
+  for (const auto& [name, blocks] : file.packed)
     check(used.contains(name) || family.ignores(spec, name),
           "{}: tensor '{}' belongs to no parameter of a {} model", path, name, family.model_type);
   return model;

@@ -16,6 +16,7 @@ inline constexpr float kLeastActivation = 0x1p-100F;
 struct QuantizedRows {
   int64_t rows, k, block;
   const int16_t* x;     // [rows, k] in [-127, 127]
+  const int8_t* bytes;  // the same in bytes
   const float* e;       // [rows, k / block]
   const int16_t* sums;  // [rows, k / kMinimumGroup]: sums of x
 };
@@ -27,7 +28,8 @@ struct QuantizedKernels {
   std::string_view name;  // "generic", "avx2", "avx512"
   // Quantises a row of k activations. Block by block: e = max |x| / 127 and q = x / e, to nearest, ties to
   // even. A block with an infinity or a NaN gives e = NaN.
-  void (*quantize)(int64_t k, int64_t block, const float* x, int16_t* q, float* e, int16_t* sums);
+  void (*quantize)(int64_t k, int64_t block, const float* x, int16_t* q, int8_t* bytes, float* e,
+                   int16_t* sums);
   // y[j] for the rows j < count of B, and one row of A.
   void (*dots)(const QuantizedRows& a, int64_t row, const MatrixView& b, int64_t count, float* y);
   // y[r * y_stride + j] for all rows of A and the rows j < count <= kPanelColumns of B.

@@ -21,14 +21,15 @@ constexpr int64_t kPanelRows = 6;
 class Activations {
  public:
   explicit Activations(const Product& p)
-      : rows_{p.m, p.k, layout_of(p.b.type).elements, nullptr, nullptr, nullptr},
+      : rows_{p.m, p.k, layout_of(p.b.type).elements, nullptr, nullptr, nullptr, nullptr},
         factors_(p.k / rows_.block),
         groups_(p.k / kMinimumGroup),
-        storage_(Storage::allocate(static_cast<size_t>(p.m * (p.k * 2 + factors_ * 4 + groups_ * 2)))) {
+        storage_(Storage::allocate(static_cast<size_t>(p.m * (p.k * 3 + factors_ * 4 + groups_ * 2)))) {
     auto* e = reinterpret_cast<float*>(storage_->data());
     auto* x = reinterpret_cast<int16_t*>(e + p.m * factors_);
     auto* sums = x + p.m * p.k;
-    rows_.e = e, rows_.x = x, rows_.sums = sums;
+    auto* bytes = reinterpret_cast<int8_t*>(sums + p.m * groups_);
+    rows_.e = e, rows_.x = x, rows_.bytes = bytes, rows_.sums = sums;
     parallel_for(p.m, 1, [&](int64_t r, int64_t end) {
       std::vector<float> wide(p.a.type == WeightType::bf16 ? p.k : 0);
       for (; r < end; ++r) {
@@ -36,7 +37,7 @@ class Activations {
         if (!wide.empty()) kernels().bf16.to_f32(p.k, static_cast<const BFloat16*>(row), wide.data());
         quantized_kernels().quantize(p.k, rows_.block,
                                      wide.empty() ? static_cast<const float*>(row) : wide.data(), x + r * p.k,
-                                     e + r * factors_, sums + r * groups_);
+                                     bytes + r * p.k, e + r * factors_, sums + r * groups_);
       }
     });
   }

@@ -44,7 +44,7 @@ struct Parameter {
   bool frozen = false;              // never changes, has no gradient; to be set before prepare_training()
   bool any_type = false;            // read through weight() alone: it may be packed
 
-  // What products and look-ups read.
+  // The weight that products and look-ups read.
   Weight weight() const { return packed.defined() ? packed : Weight(value); }
   bool defined() const { return packed.defined() || value.defined(); }
 };
@@ -98,7 +98,7 @@ class Parameters {
   int64_t count() const;  // number of elements
 
   // For training: lays every parameter that is not frozen into arenas with masters, gradients and, for bf16,
-  // shadows. Values are those already bound, or drawn from their initializers with `seed`. What is packed
+  // shadows. Values are those already bound, or drawn from their initializers with `seed`. A packed one
   // stays packed if it is frozen, and becomes dense otherwise.
   void prepare_training(DType compute, uint64_t seed);
   // For inference: draws the values that nothing was bound to, in the compute type.

@@ -55,7 +55,7 @@ class Weight {
   };
   Tensor dense_;
   std::vector<Part> parts_;
-  Shape shape_;  // of all parts together
+  Shape shape_;  // all parts together
 };
 
 }  // namespace qkv

@@ -5,16 +5,15 @@
 #include <set>
 #include <string>
 
-#include "qkv/tensor/quantized.h"
-#include "qkv/tensor/tensor.h"
+#include "qkv/tensor/weight.h"
 
 namespace qkv {
 
-// Contents of a safetensors file, of one of torch.save(), or of a GGUF file under Hugging Face's names. A
-// name is in one of both maps of tensors.
+// Contents of a safetensors file, of one of torch.save(), or of a GGUF file under Hugging Face's names. Dense
+// tensors are apart from quantised ones and from stacks of them; a name is in one map.
 struct TensorFile {
   std::map<std::string, Tensor> tensors = {};
-  std::map<std::string, QuantizedTensor> quantized = {};
+  std::map<std::string, Weight> packed = {};
   // Tensors that lie as the engine's parameters do, where the family's files have other rows or columns.
   std::set<std::string> in_engine_order = {};
   std::map<std::string, std::string> metadata = {};

@@ -39,8 +39,8 @@ TensorFile read_gguf_tensors_of(const std::string& path) {
   file.mapped = true;
   file.in_engine_order = std::move(model.as_in_engine);
   for (auto& [name, weight] : model.tensors) {
-    if (weight.is_quantized())
-      file.quantized.emplace(name, weight.quantized());
+    if (weight.is_packed())
+      file.packed.emplace(name, weight);
     else
       file.tensors.emplace(name, weight.dense());
   }

@@ -34,8 +34,8 @@ GgufTokenizer tokenizer_of_gguf(const Gguf& file);
 // The metadata of a tokenizer, as convert_hf_to_gguf.py writes it. `rows`: rows of the embedding; ids without
 // a token become unused tokens "[PAD123]". The pre-tokenizer's name is recognised by its patterns. Two
 // differences have no place in the format and are dropped: NFC before byte-level BPE, and flags by which
-// added tokens take white space. Of several ends of a text, eos, eot and eom are kept, and those that
-// llama.cpp knows by name. Throws Error with the reason if GGUF cannot express the tokenizer.
+// added tokens take white space. Ends of a text beyond eos, eot and eom are kept only if llama.cpp knows them
+// by name. Throws Error with the reason if GGUF cannot express the tokenizer.
 std::vector<std::pair<std::string, GgufValue>> gguf_of_tokenizer(const GgufTokenizer& from, size_t rows);
 
 // The files of a directory from which gguf_of_tokenizer() makes metadata. The ids of config.json and

@@ -1,4 +1,4 @@
-// What becomes the metadata of a tokenizer, before it has the form of GGUF.
+// The lists of a tokenizer's metadata, before they have the form of GGUF.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -13,7 +13,7 @@ namespace qkv::gguf {
 namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";
-constexpr double kNoScore = -1000;  // of added tokens
+constexpr double kNoScore = -1000;  // that of added tokens
 
 using PieceType = text::SentencePieceFile::PieceType;
 

@@ -221,7 +221,7 @@ std::string normal_spelling(std::string_view pattern) {
 // Patterns that cut as others of the table do, in the files of the models.
 std::string known_equal(std::string pattern) {
   static const std::string without_end = normal_spelling(kGpt2Pattern.substr(0, kGpt2Pattern.rfind('|')));
-  if (pattern == without_end) return std::string(kGpt2Pattern);  // what it leaves over is a piece, too
+  if (pattern == without_end) return std::string(kGpt2Pattern);  // the rest is a piece, too
   if (pattern == R"((?=(\d{3})+(?!\d)))") return normal_spelling(kSuperBpe[1]);
   if (pattern == R"(\d)") return std::string(kDigit);
   return pattern;

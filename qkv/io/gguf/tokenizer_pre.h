@@ -20,7 +20,7 @@ struct PreTokenizer {
   // Regular expressions: each cuts the pieces of the one before into its matches and what lies between.
   std::span<const std::string_view> patterns;
   bool ignore_merges = false;  // a piece that is a token is taken whole
-  // What holds unless the file says otherwise.
+  // Defaults of the keys with these names.
   bool add_bos = false;
   bool add_sep = false;
 };

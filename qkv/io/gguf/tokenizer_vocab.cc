@@ -189,7 +189,7 @@ std::vector<int64_t> ends_of_text(const Vocab& vocab) {
        {"eos_token", "eot_token", "eom_token", "fim_pad_token", "fim_rep_token", "fim_sep_token"})
     add(vocab.special_id(name));
   const bool has_call = vocab.find("<|call|>") != kNoToken || vocab.find("<|calls|>") != kNoToken;
-  // Where messages end with <|end|>, a reply ends with another token.
+  // Replies of these vocabularies end with another token than messages do.
   const bool end_of_message =
       has_call && (vocab.find("<|return|>") != kNoToken || vocab.find("<|flush|>") != kNoToken);
   const bool has_tools = vocab.find("<|tool_response>") != kNoToken;

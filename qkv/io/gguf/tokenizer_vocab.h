@@ -1,4 +1,4 @@
-// What the metadata tokenizer.* of a GGUF file says, checked, with the defaults of llama.cpp.
+// The metadata tokenizer.* of a GGUF file, checked, with the defaults of llama.cpp.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ enum class TokenizerModel : uint8_t { llama, gpt2, bert, t5 };
 struct SpecialName {
   std::string_view name;          // "bos_token"
   std::string_view key;           // "tokenizer.ggml.bos_token_id"
-  std::string_view old_key = {};  // of older files
+  std::string_view old_key = {};  // the name in older files
 };
 inline constexpr SpecialName kSpecialNames[] = {
     {"bos_token", "tokenizer.ggml.bos_token_id"},
@@ -54,13 +54,13 @@ struct Vocab {
   Vocab(Vocab&&) = default;  // moved only: ids points into tokens
   Vocab& operator=(Vocab&&) = default;
 
-  std::string path;  // of the file, for errors
+  std::string path;  // the file's, for errors
   TokenizerModel model = TokenizerModel::llama;
   std::string pre;  // tokenizer.ggml.pre; may be empty
   std::vector<std::string> tokens;
   std::vector<double> scores;                               // empty: none
-  std::vector<TokenType> types;                             // of all tokens
-  std::unordered_map<std::string_view, text::TokenId> ids;  // of the tokens
+  std::vector<TokenType> types;                             // one for each token
+  std::unordered_map<std::string_view, text::TokenId> ids;  // by a token's text
   // Ids by the names of tokenizer_config.json, those of the file and llama.cpp's defaults.
   std::map<std::string, text::TokenId, std::less<>> special;
   bool add_bos = false, add_eos = false, add_sep = false;

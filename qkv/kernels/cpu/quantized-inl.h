@@ -121,13 +121,12 @@ struct Blocks<WeightType::q4_k> {
   static HWY_INLINE V8I minima(const Block& b, const int16_t* sums) {
     uint32_t u[3];
     std::memcpy(u, b.scales, 12);
-    alignas(16) uint8_t doubled[16];
     const uint32_t first = u[1] & 0x3F3F3F3F,
                    last = (u[2] >> 4 & 0x0F0F0F0F) | ((u[1] >> 6 & 0x03030303) << 4);
-    uint8_t minima[8];
-    std::memcpy(minima, &first, 4), std::memcpy(minima + 4, &last, 4);
-    for (int g = 0; g < 8; ++g) doubled[2 * g] = doubled[2 * g + 1] = minima[g];
-    return times(load_bytes(doubled), sums);
+    const hn::CappedTag<uint8_t, 16> d;
+    const auto minima =
+        hn::BitCast(d, hn::Set(hn::Repartition<uint64_t, decltype(d)>(), uint64_t{last} << 32 | first));
+    return times(hn::PromoteTo(D16(), hn::InterleaveLower(minima, minima)), sums);
   }
 };
 
@@ -173,17 +172,186 @@ HWY_INLINE V8I sums_of_lanes(const V8I (&v)[8]) {
   return hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
 }
 
+// The integers of one block of eight rows, in the lanes of the result: by 16 bits, which every processor can.
+template <WeightType kType>
+struct Rows {
+  template <typename Block>
+  static HWY_INLINE V8I integers(const Block* const (&row)[8], const int16_t* x, const int16_t*) {
+    V8I v[8];
+    for (int j = 0; j < 8; ++j) v[j] = Blocks<kType>::integers(*row[j], x);
+    return sums_of_lanes(v);
+  }
+};
+
+#if HWY_ARCH_X86
+// On x86 a product of bytes by bytes and the sum of pairs is one instruction, if one side has no sign. Sums
+// of two products stay below 2^15: at most 127 * 128 * 2.
+HWY_INLINE __m256i pairs_of_bytes(__m256i unsigned_bytes, __m256i signed_bytes) {
+  return _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
+}
+HWY_INLINE __m256i load_256(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+// Sixteen bytes in both halves; and those of two rows.
+HWY_INLINE __m256i twice(const int8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+HWY_INLINE __m256i both(const uint8_t* p, const uint8_t* q) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+                                 _mm_loadu_si128(reinterpret_cast<const __m128i*>(q)), 1);
+}
+HWY_INLINE __m256i low_nibbles(__m256i v) {
+  return _mm256_and_si256(v, _mm256_set1_epi8(15));
+}
+HWY_INLINE __m256i high_nibbles(__m256i v) {
+  return low_nibbles(_mm256_srli_epi16(v, 4));
+}
+// Four vectors with the sums of rows j (lower half) and j + 4 (upper half): lane r is the sum of row r.
+HWY_INLINE V8I sums_of_halves(const __m256i (&v)[4]) {
+  return V8I{_mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]))};
+}
+
+// The integers of one block of eight rows, by bytes of activations.
+template <>
+struct Rows<WeightType::q8_0> {
+  static HWY_INLINE V8I integers(const BlockQ80* const (&row)[8], const int8_t* x, const int16_t*) {
+    const __m256i a = load_256(x), one = _mm256_set1_epi16(1);
+    V8I v[8];
+    for (int j = 0; j < 8; ++j) {
+      const __m256i w = load_256(row[j]->qs);
+      v[j] = V8I{_mm256_madd_epi16(pairs_of_bytes(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w)), one)};
+    }
+    return sums_of_lanes(v);
+  }
+};
+
+template <>
+struct Rows<WeightType::q4_0> {
+  static HWY_INLINE V8I integers(const BlockQ40* const (&row)[8], const int8_t* x, const int16_t* sums) {
+    const __m256i low = twice(x), high = twice(x + 16), one = _mm256_set1_epi16(1);
+    __m256i v[4];
+    for (int j = 0; j < 4; ++j) {
+      const __m256i q = both(row[j]->qs, row[j + 4]->qs);
+      v[j] = _mm256_madd_epi16(
+          _mm256_add_epi16(pairs_of_bytes(low_nibbles(q), low), pairs_of_bytes(high_nibbles(q), high)), one);
+    }
+    return hn::Sub(sums_of_halves(v), hn::Set(D8I(), 8 * (sums[0] + sums[1])));
+  }
+};
+
+template <>
+struct Rows<WeightType::mxfp4> {
+  static HWY_INLINE V8I integers(const BlockMxfp4* const (&row)[8], const int8_t* x, const int16_t*) {
+    const __m256i low = twice(x), high = twice(x + 16), one = _mm256_set1_epi16(1),
+                  table = twice(kMxfp4Values), low_size = _mm256_abs_epi8(low),
+                  high_size = _mm256_abs_epi8(high);
+    __m256i v[4];
+    for (int j = 0; j < 4; ++j) {
+      const __m256i q = both(row[j]->qs, row[j + 4]->qs);
+      const __m256i first = _mm256_sign_epi8(_mm256_shuffle_epi8(table, low_nibbles(q)), low),
+                    second = _mm256_sign_epi8(_mm256_shuffle_epi8(table, high_nibbles(q)), high);
+      v[j] = _mm256_madd_epi16(
+          _mm256_add_epi16(pairs_of_bytes(low_size, first), pairs_of_bytes(high_size, second)), one);
+    }
+    return sums_of_halves(v);
+  }
+};
+
+template <>
+struct Rows<WeightType::q4_k> {
+  static HWY_INLINE V8I integers(const BlockQ4K* const (&row)[8], const int8_t* x, const int16_t*) {
+    V8I v[8];
+    for (int j = 0; j < 8; ++j) {
+      const BlockQ4K& b = *row[j];
+      uint32_t u[3];
+      std::memcpy(u, b.scales, 12);
+      const uint64_t scales =
+          (u[0] & 0x3F3F3F3F) | uint64_t{(u[2] & 0x0F0F0F0F) | ((u[0] >> 6 & 0x03030303) << 4)} << 32;
+      const __m256i all =
+          _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<int64_t>(scales))));
+      __m256i sum = _mm256_setzero_si256();
+      for (int run = 0; run < 4; ++run) {
+        const __m256i q = load_256(b.qs + 32 * run);
+        const auto scale = [&](int g) HWY_ATTR {
+          return _mm256_shuffle_epi8(all, _mm256_set1_epi16(static_cast<int16_t>((2 * g + 1) << 8 | 2 * g)));
+        };
+        const __m256i low = pairs_of_bytes(low_nibbles(q), load_256(x + 64 * run)),
+                      high = pairs_of_bytes(high_nibbles(q), load_256(x + 64 * run + 32));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(low, scale(2 * run)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(high, scale(2 * run + 1)));
+      }
+      v[j] = V8I{sum};
+    }
+    return sums_of_lanes(v);
+  }
+};
+
+template <>
+struct Rows<WeightType::q6_k> {
+  static HWY_INLINE V8I integers(const BlockQ6K* const (&row)[8], const int8_t* x, const int16_t* sums) {
+    const __m256i bits = _mm256_set1_epi8(0x30);
+    const __m256i groups = load_256(sums);
+    V8I v[8];
+    for (int j = 0; j < 8; ++j) {
+      const BlockQ6K& b = *row[j];
+      const __m256i scales =
+          _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b.scales)));
+      // Every number is 32 too large.
+      __m256i sum = _mm256_slli_epi32(_mm256_madd_epi16(scales, groups), 5);
+      sum = _mm256_sub_epi32(_mm256_setzero_si256(), sum);
+      for (int run = 0; run < 2; ++run) {
+        const __m256i left = load_256(b.ql + 64 * run), right = load_256(b.ql + 64 * run + 32),
+                      high = load_256(b.qh + 32 * run);
+        // The scales of 16 elements in each half.
+        const __m256i of_run = _mm256_permute4x64_epi64(scales, run == 0 ? 0x44 : 0xEE);
+        const auto add = [&](int plane, __m256i low, __m256i shifted) HWY_ATTR {
+          const __m256i q = _mm256_or_si256(low, _mm256_and_si256(shifted, bits));
+          const int first = 4 * plane, second = first + 2;  // bytes of the two scales
+          const auto index = [](int at) { return static_cast<int16_t>((at + 1) << 8 | at); };
+          const __m256i scale = _mm256_shuffle_epi8(
+              of_run, _mm256_set_m128i(_mm_set1_epi16(index(second)), _mm_set1_epi16(index(first))));
+          sum = _mm256_add_epi32(
+              sum, _mm256_madd_epi16(pairs_of_bytes(q, load_256(x + 128 * run + 32 * plane)), scale));
+        };
+        add(0, low_nibbles(left), _mm256_slli_epi16(high, 4));
+        add(1, low_nibbles(right), _mm256_slli_epi16(high, 2));
+        add(2, high_nibbles(left), high);
+        add(3, high_nibbles(right), _mm256_srli_epi16(high, 2));
+      }
+      v[j] = V8I{sum};
+    }
+    return sums_of_lanes(v);
+  }
+};
+#endif
+
 template <typename Block>
 HWY_INLINE hn::Vec<D8F> factors(const Block* const (&row)[8], Float16 Block::*of) {
-  alignas(16) Float16 halves[8];
-  for (int r = 0; r < 8; ++r) std::memcpy(&halves[r], &(row[r]->*of), sizeof(Float16));
   const hn::Rebind<hwy::float16_t, D8F> d;
+#if HWY_ARCH_X86  // halves that go through memory would wait for the slowest store
+  const auto four = [&](int first) HWY_ATTR {
+    uint64_t halves = 0;
+    for (int r = 3; r >= 0; --r) halves = halves << 16 | (row[first + r]->*of).bits;
+    return static_cast<int64_t>(halves);
+  };
+  const auto halves = hn::Vec<hn::Rebind<uint16_t, D8F>>{_mm_set_epi64x(four(4), four(0))};
+  return hn::PromoteTo(D8F(), hn::BitCast(d, halves));
+#else
+  alignas(16) Float16 halves[8];
+  for (int r = 0; r < 8; ++r) halves[r] = row[r]->*of;
   return hn::PromoteTo(D8F(), hn::Load(d, reinterpret_cast<const hwy::float16_t*>(halves)));
+#endif
 }
-inline hn::Vec<D8F> scales_of(const BlockMxfp4* const (&row)[8]) {
+HWY_INLINE hn::Vec<D8F> scales_of(const BlockMxfp4* const (&row)[8]) {
+  const auto scale = [&](int r) HWY_ATTR { return mxfp4_scale(row[r]->e); };
+#if HWY_ARCH_X86
+  return hn::Vec<D8F>{
+      _mm256_setr_ps(scale(0), scale(1), scale(2), scale(3), scale(4), scale(5), scale(6), scale(7))};
+#else
   alignas(32) float scales[8];
-  for (int r = 0; r < 8; ++r) scales[r] = mxfp4_scale(row[r]->e);
+  for (int r = 0; r < 8; ++r) scales[r] = scale(r);
   return hn::Load(D8F(), scales);
+#endif
 }
 template <typename Block>
 HWY_INLINE hn::Vec<D8F> scales_of(const Block* const (&row)[8]) {
@@ -197,15 +365,25 @@ HWY_INLINE void eight_dots(const QuantizedRows& a, int64_t r, const typename Blo
   using B = Blocks<kType>;
   constexpr int64_t kElements = layout_of(kType).elements, kGroups = kElements / kMinimumGroup;
   const D8F d;
-  const int16_t *x = a.x + r * a.k, *sums = a.sums + r * (a.k / kMinimumGroup);
+#if HWY_ARCH_X86
+  const int8_t* x = a.bytes + r * a.k;
+#else
+  const int16_t* x = a.x + r * a.k;
+#endif
+  const int16_t* sums = a.sums + r * (a.k / kMinimumGroup);
   const float* e = a.e + r * (a.k / kElements);
+  // The next eight rows: the processor's own prefetching ends with each page.
+  const int64_t ahead = 8 * a.k / kElements * layout_of(kType).bytes;
   auto sum = hn::Zero(d);
   for (int64_t i = 0; i < a.k / kElements; ++i, x += kElements, sums += kGroups) {
-    V8I v[8];
-    for (int j = 0; j < 8; ++j) v[j] = B::integers(*row[j], x);
+    for (const auto* block : row)
+      for (int64_t line = 0; line < layout_of(kType).bytes; line += 64)
+        __builtin_prefetch(reinterpret_cast<const char*>(block) + ahead + line);
     const auto factor = hn::Set(d, e[i]);
-    sum = hn::MulAdd(hn::Mul(scales_of(row), factor), hn::ConvertTo(d, sums_of_lanes(v)), sum);
+    sum = hn::MulAdd(hn::Mul(scales_of(row), factor), hn::ConvertTo(d, Rows<kType>::integers(row, x, sums)),
+                     sum);
     if constexpr (has_minima(kType)) {
+      V8I v[8];
       for (int j = 0; j < 8; ++j) v[j] = B::minima(*row[j], sums);
       const auto m = hn::Neg(factors(row, &B::Block::dmin));
       sum = hn::MulAdd(hn::Mul(m, factor), hn::ConvertTo(d, sums_of_lanes(v)), sum);
@@ -388,10 +566,11 @@ void dots(const QuantizedRows& a, int64_t row, const MatrixView& b, int64_t coun
   }
 }
 
-void quantize(int64_t k, int64_t block, const float* x, int16_t* q, float* e, int16_t* sums) {
+void quantize(int64_t k, int64_t block, const float* x, int16_t* q, int8_t* bytes, float* e, int16_t* sums) {
   const D8F d;
   const D8I di;
   const hn::Rebind<int16_t, D8I> d8;
+  const hn::Rebind<int8_t, D8I> d_byte;
   for (int64_t begin = 0; begin < k; begin += block) {
     auto most = hn::Zero(d), nothing = hn::Zero(d);
     for (int64_t l = begin; l < begin + block; l += 8) {
@@ -407,6 +586,7 @@ void quantize(int64_t k, int64_t block, const float* x, int16_t* q, float* e, in
     for (int64_t l = begin; l < begin + block; l += 8) {
       const auto v = zero ? hn::Zero(di) : hn::NearestInt(hn::Mul(hn::LoadU(d, x + l), inverse));
       hn::StoreU(hn::DemoteTo(d8, v), d8, q + l);
+      hn::StoreU(hn::DemoteTo(d_byte, v), d_byte, bytes + l);
     }
   }
   const V16 one = hn::Set(D16(), 1);

@@ -9,7 +9,7 @@
 namespace qkv {
 namespace {
 
-void quantize(int64_t k, int64_t block, const float* x, int16_t* q, float* e, int16_t* sums) {
+void quantize(int64_t k, int64_t block, const float* x, int16_t* q, int8_t* bytes, float* e, int16_t* sums) {
   for (int64_t begin = 0; begin < k; begin += block) {
     float most = 0;
     bool finite = true;
@@ -21,7 +21,8 @@ void quantize(int64_t k, int64_t block, const float* x, int16_t* q, float* e, in
     const float inverse = zero ? 0 : 127 / most;
     e[begin / block] = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0 : most / 127;
     for (int64_t l = begin; l < begin + block; ++l)
-      q[l] = zero ? int16_t{0} : static_cast<int16_t>(std::nearbyint(x[l] * inverse));
+      bytes[l] = static_cast<int8_t>(q[l] = zero ? int16_t{0}
+                                                 : static_cast<int16_t>(std::nearbyint(x[l] * inverse)));
   }
   for (int64_t g = 0; g < k / kMinimumGroup; ++g) {
     int sum = 0;

@@ -1,4 +1,4 @@
-// Covers: qkv/io/gguf/forms.cc qkv/io/gguf/tensors.cc qkv/io/gguf/names.h
+// Covers: qkv/io/gguf/forms.cc, qkv/io/gguf/tensors.cc
 // Layouts of tensors in GGUF files against orders written down by hand.
 #include <gtest/gtest.h>
 
@@ -306,7 +306,7 @@ TEST(GgufLayout, PhisFusedProjectionIsSplit) {
 
 TEST(GgufLayout, VectorsAndRoutersAreF32) {
   SmallModel model = small_model(small_mixtral(8));
-  const std::vector<BFloat16> ones(64, BFloat16(1.0F));
+
   for (auto& [name, tensor] : model.tensors) {
     std::vector<BFloat16> narrow(static_cast<size_t>(tensor.dense().count()), BFloat16(1.0F));
     tensor = Tensor::of(tensor.shape(), narrow);

@@ -1,9 +1,10 @@
-// Covers: qkv/io/gguf/model.cc qkv/io/gguf/metadata.cc qkv/io/gguf/rotary.cc qkv/io/gguf/architecture.cc
-// Covers: qkv/io/gguf/architectures_llama.cc qkv/io/gguf/architectures_gemma.cc
-// qkv/io/gguf/architectures_phi.cc Covers: qkv/io/gguf/architectures_gpt.cc
-// qkv/io/gguf/architectures_experts.cc Covers: qkv/io/gguf/architectures_encoder.cc
-// qkv/io/gguf/architectures_parts.h The metadata of GGUF files as a config.json, and back.
-// bench/peers/libllama_logits.cc has the proof that libllama computes the same from these files.
+// Covers: qkv/io/gguf/architectures_*.cc, qkv/io/gguf/model.cc, qkv/io/gguf/metadata.cc,
+// qkv/io/gguf/rotary.cc, qkv/io/gguf/architecture.cc Covers: qkv/io/gguf/architectures_llama.cc,
+// qkv/io/gguf/architectures_gemma.cc qkv/io/gguf/architectures_phi.cc Covers:
+// qkv/io/gguf/architectures_gpt.cc qkv/io/gguf/architectures_experts.cc Covers:
+// qkv/io/gguf/architectures_encoder.cc qkv/io/gguf/architectures_parts.h The metadata of GGUF files as a
+// config.json, and back. bench/peers/libllama_logits.cc has the proof that libllama computes the same from
+// these files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -149,7 +150,7 @@ TEST(GgufRefusals, NameFileAndKeyOrTensor) {
     spoil(file);
     expect_error([&] { model_of_gguf(file); }, {"model.gguf", message});
   };
-  const Tensor one = Tensor::zeros({1}, DType::f32);
+
   refuse("the architecture 'rwkv' is not supported; qkv reads llama, ",
          [](Gguf& f) { set_key(f, "general.architecture", GgufValue::of(std::string_view("rwkv"))); });
   refuse("key 'general.architecture' is missing", [](Gguf& f) { erase_key(f, "general.architecture"); });

@@ -1,3 +1,4 @@
+// Covers: qkv/quant/block_integers.cc, qkv/kernels/generic/quantized.cc, qkv/kernels/cpu/quantized.cc
 // Products by quantised weights: every table gives the bits of the plain loops, which are near the product by
 // the decoded numbers; blocks as integers are the numbers that dequantize_row() gives.
 #include "qkv/kernels/quantized_product.h"
@@ -68,15 +69,16 @@ std::vector<float> normals(int64_t n, uint32_t site) {
 // Activations in 8 bits.
 struct Rows {
   std::vector<int16_t> x, sums;
+  std::vector<int8_t> bytes;
   std::vector<float> e;
   QuantizedRows view;
   Rows(const QuantizedKernels& table, int64_t rows, int64_t k, int64_t block,
        const std::vector<float>& values)
-      : x(rows * k), sums(rows * k / kMinimumGroup), e(rows * k / block) {
+      : x(rows * k), sums(rows * k / kMinimumGroup), bytes(rows * k), e(rows * k / block) {
     for (int64_t r = 0; r < rows; ++r)
-      table.quantize(k, block, values.data() + r * k, x.data() + r * k, e.data() + r * (k / block),
-                     sums.data() + r * (k / kMinimumGroup));
-    view = {rows, k, block, x.data(), e.data(), sums.data()};
+      table.quantize(k, block, values.data() + r * k, x.data() + r * k, bytes.data() + r * k,
+                     e.data() + r * (k / block), sums.data() + r * (k / kMinimumGroup));
+    view = {rows, k, block, x.data(), bytes.data(), e.data(), sums.data()};
   }
 };
 
@@ -116,6 +118,7 @@ TEST(QuantizedKernels, GiveTheBitsOfThePlainLoops) {
           for (int64_t i = 0; i < block; ++i) values[i] = i % 2 == 0 ? 0.0F : -0.0F;  // a block of zeros
           const Rows want(plain, rows, k, block, values), got(table, rows, k, block, values);
           ASSERT_EQ(want.x, got.x);
+          ASSERT_EQ(want.bytes, got.bytes);
           ASSERT_EQ(want.e, got.e);
           ASSERT_EQ(want.sums, got.sums);
           std::vector<float> panel(rows * kPanelColumns), dots(rows * n), expected(rows * n);

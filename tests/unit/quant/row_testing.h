@@ -98,7 +98,7 @@ inline std::vector<float> test_importance(int64_t width, uint64_t seed) {
   return importance;
 }
 
-inline constexpr int64_t kWidths[] = {1, 2, 3, 8};  // of a digest's rows, in blocks
+inline constexpr int64_t kWidths[] = {1, 2, 3, 8};  // a digest's rows, in blocks
 
 // Any bytes are blocks.
 inline std::vector<std::byte> test_blocks(int64_t bytes, uint64_t seed) {

@@ -1,0 +1,88 @@
+// The functions of libllama that benchmarks call, found at run time: those of v0.5.0, as the npm package
+// @node-llama-cpp/linux-x64 3.22.1 has them. The structures follow llama.h.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qkv/base/error.h"
+#include "qkv/io/gguf/model.h"
+
+namespace libllama {
+
+struct ModelParams {
+  void *devices, *buffer_types;
+  int32_t gpu_layers, split_mode, main_gpu;
+  const float* split;
+  void *progress, *progress_data, *overrides;
+  bool flags[16];  // more than there are: the rest is padding
+};
+
+struct ContextParams {
+  uint32_t context, batch, micro_batch, sequences, recurrent, outputs, more;
+  int32_t threads, batch_threads, kind, scaling, pooling, attention, flash_attention;
+  float rope[6];
+  uint32_t original_context;
+  float defragmentation;
+  void *eval, *eval_data;
+  int32_t type_k, type_v;
+  void *abort, *abort_data;
+  bool embeddings, offload, no_timing, offload_ops, full_windows, unified;
+  void* samplers;
+  size_t n_samplers;
+  char reserve[64];  // for fields of later versions
+};
+
+struct Batch {
+  int32_t tokens;
+  int32_t* token;
+  float* embedding;
+  int32_t *position, *sequences;
+  int32_t** sequence;
+  int8_t* output;
+};
+
+class Library {
+ public:
+  // The folder has libllama.v0.5.0.so and the backends for processors.
+  explicit Library(const std::string& folder) {
+    for (const char* name : {"libggml-base.so", "libggml.v0.5.0.so", "libllama.v0.5.0.so"}) {
+      handles_.push_back(dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_GLOBAL));
+      qkv::check(handles_.back() != nullptr, "{}", dlerror());
+    }
+    find<void(const char*)>("ggml_backend_load_all_from_path")(folder.c_str());
+    find<void()>("llama_backend_init")();
+  }
+
+  template <typename F>
+  F* find(const char* name) const {
+    for (void* handle : handles_)
+      if (void* f = dlsym(handle, name)) return reinterpret_cast<F*>(f);
+    qkv::fail("libllama has no '{}'", name);
+  }
+
+ private:
+  std::vector<void*> handles_;
+};
+
+// A vocabulary of numbers, which libllama needs to accept ids.
+inline void add_vocabulary(qkv::GgufParts& parts, int64_t size) {
+  using qkv::GgufValue;
+  std::vector<std::string> tokens;
+  for (int64_t i = 0; i < size; ++i) tokens.push_back(i == 0 ? "<unk>" : "t" + std::to_string(i));
+  const auto n = static_cast<size_t>(size);
+  std::vector<int64_t> types(n, 1);
+  types[0] = 2;
+  parts.metadata.emplace_back("tokenizer.ggml.model", GgufValue::of(std::string_view("llama")));
+  parts.metadata.emplace_back("tokenizer.ggml.pre", GgufValue::of(std::string_view("default")));
+  parts.metadata.emplace_back("tokenizer.ggml.tokens", GgufValue::of_strings(std::move(tokens)));
+  parts.metadata.emplace_back("tokenizer.ggml.scores", GgufValue::of_f32s(std::vector<double>(n, 0.0)));
+  parts.metadata.emplace_back("tokenizer.ggml.token_type",
+                              GgufValue::of_integers(GgufValue::Type::i32, std::move(types)));
+  parts.metadata.emplace_back("tokenizer.ggml.token_type_count", GgufValue::of_u32(2));
+}
+
+}  // namespace libllama
