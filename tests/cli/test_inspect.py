@@ -101,7 +101,7 @@ train = { steps = 3, batch_tokens = 96, warmup_steps = 1 }
         self.write("text.txt", "any text at all")
         self.refused("inspect", "text.txt", status=1, says=["text.txt", "not a safetensors file", "model directory"])
         self.write("m.gguf", "GGUF")
-        self.refused("generate", "m.gguf", "--prompt", "a", status=1, says=["m.gguf", "GGUF is not supported"])
+        self.refused("generate", "m.gguf", "--prompt", "a", status=1, says=["m.gguf: it ends after 4 bytes"])
         self.refused("generate", "text.txt", "--prompt", "a", status=1, says=["text.txt: is a file"])
         self.refused("generate", "gpt2", "--prompt", "a", status=1, says=["gpt2: no such directory", "huggingface-cli download gpt2"])
         self.refused("inspect", ".", status=1, says="config.json")

@@ -8,6 +8,8 @@
 namespace qkv {
 namespace {
 
+using testing::expect_error;
+
 TEST(MountedFiles, AreReadAsIfTheyWereInAFolder) {
   EXPECT_FALSE(is_mounted("no/such/box"));
   EXPECT_FALSE(file_exists("no/such/box/a.txt"));

@@ -1,10 +1,6 @@
-// Covers: qkv/io/gguf/architectures_*.cc, qkv/io/gguf/model.cc, qkv/io/gguf/metadata.cc,
-// qkv/io/gguf/rotary.cc, qkv/io/gguf/architecture.cc Covers: qkv/io/gguf/architectures_llama.cc,
-// qkv/io/gguf/architectures_gemma.cc qkv/io/gguf/architectures_phi.cc Covers:
-// qkv/io/gguf/architectures_gpt.cc qkv/io/gguf/architectures_experts.cc Covers:
-// qkv/io/gguf/architectures_encoder.cc qkv/io/gguf/architectures_parts.h The metadata of GGUF files as a
-// config.json, and back. bench/peers/libllama_logits.cc has the proof that libllama computes the same from
-// these files.
+// Covers: qkv/io/gguf/architecture*.cc, qkv/io/gguf/model.cc, qkv/io/gguf/metadata.cc, qkv/io/gguf/rotary.cc
+// The metadata of GGUF files as a config.json, and back. bench/peers/libllama_logits.cc has the proof that
+// libllama computes the same from these files.
 #include <gtest/gtest.h>
 
 #include <cmath>

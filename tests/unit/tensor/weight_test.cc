@@ -10,6 +10,8 @@
 namespace qkv {
 namespace {
 
+using testing::expect_error;
+
 // Rows of q8_0 whose first bytes count up from `first`.
 QuantizedTensor blocks(Shape shape, int first) {
   QuantizedTensor t = QuantizedTensor::empty(shape, WeightType::q8_0);
