@@ -45,6 +45,22 @@ def stories(qkv, weights, model):
     return differ
 
 
+def quantised_stories(qkv, weights, own):
+    """GGUF files of the model: the published one, and ours in f16, give the text; in q8_0 the loss along it stays within 0.2%."""
+    file = os.path.join(weights, "stories260K/stories260K-f32.gguf")
+    differ = stories(qkv, weights, file)
+    for kind in "f16", "q8_0":
+        subprocess.run([qkv, "quantize", file, "--type", kind, "--out", own(f"{kind}.gguf")], check=True, capture_output=True)
+    differ += stories(qkv, weights, own("f16.gguf"))
+    with open(own("text.txt"), "wb") as out, open(os.path.join(weights, "stories260K/expected_greedy_256.txt"), "rb") as text:
+        out.write(text.read())
+    loss = [json.loads(subprocess.run([qkv, "eval", model, "--data", own("text.txt"), "--json"], check=True,
+                                      capture_output=True).stdout)["loss"] for model in (file, own("q8_0.gguf"))]
+    near = abs(loss[1] - loss[0]) < 2e-3 * loss[0]
+    print(f"{'ok  ' if near else 'FAIL'} q8_0: loss {loss[1]:.5f}, of f32 {loss[0]:.5f}")
+    return differ + (not near)
+
+
 def checked(qkv, script, *options):
     """Runs a checker that came with a model; 1 if it fails."""
     done = subprocess.run([sys.executable, script, qkv, *options], capture_output=True, text=True)
@@ -115,6 +131,7 @@ def main():
                    for name in ("aren-transliteration", "aren-transliteration-i16", "aren-transliteration-i8")}
         cases = at("aren_transliteration/check_cases.py")
         failed = stories(qkv, weights, at("stories260K/hf")) + stories(qkv, weights, llama)
+        failed += quantised_stories(qkv, weights, own)
         failed += checked(qkv, at("gpt_nano_sort/check_partials.py")) + checked(qkv, cases)
         failed += partials(qkv, at("gpt_nano_sort"), scratch)
         failed += checked(qkv, cases, "--model", letters["aren-transliteration"])
