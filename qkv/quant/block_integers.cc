@@ -52,7 +52,7 @@ void read(const BlockQ51& b, BlockIntegers& out) {
 }
 void read(const BlockQ80& b, BlockIntegers& out) {
   out.d = as_float(b.d);
-  for (int i = 0; i < 32; ++i) out.w[i] = b.qs[i];
+  for (int i = 0; i < 32; ++i) out.w[i] = b.qs[i];  // NOLINT(bugprone-signed-char-misuse): numbers
 }
 void read(const BlockQ2K& b, BlockIntegers& out) {
   out.d = as_float(b.d);
@@ -94,7 +94,8 @@ void read(const BlockQ6K& b, BlockIntegers& out) {
 }
 void read(const BlockIq4Nl& b, BlockIntegers& out) {
   out.d = as_float(b.d);
-  for (int i = 0; i < 32; ++i) out.w[i] = kIq4Values[nibble(b.qs, i, 32)];
+  for (int i = 0; i < 32; ++i)
+    out.w[i] = kIq4Values[nibble(b.qs, i, 32)];  // NOLINT(bugprone-signed-char-misuse): numbers
 }
 void read(const BlockIq4Xs& b, BlockIntegers& out) {
   out.d = as_float(b.d);
@@ -105,7 +106,8 @@ void read(const BlockIq4Xs& b, BlockIntegers& out) {
 }
 void read(const BlockMxfp4& b, BlockIntegers& out) {
   out.d = mxfp4_scale(b.e);
-  for (int i = 0; i < 32; ++i) out.w[i] = kMxfp4Values[nibble(b.qs, i, 32)];
+  for (int i = 0; i < 32; ++i)
+    out.w[i] = kMxfp4Values[nibble(b.qs, i, 32)];  // NOLINT(bugprone-signed-char-misuse): numbers
 }
 
 template <typename Block>

@@ -279,7 +279,7 @@ Gguf join_parts(Gguf given, int64_t parts) {
     const std::string path = name + part_ending(i, parts);
     check(i == part || file_exists(path), "{}: part {} of {} is missing; all parts lie in one folder", path,
           i + 1, parts);
-    Gguf next = i == part ? std::move(given) : read_part(path);
+    Gguf next = i == part ? std::exchange(given, {}) : read_part(path);
     expect_part(next, i, parts);
     check(next.integer(kAllTensors) == tensors, "{}: {} is {}, but {} in another part", path, kAllTensors,
           next.integer(kAllTensors), tensors);

@@ -303,7 +303,8 @@ struct Rows<WeightType::q6_k> {
         const __m256i left = load_256(b.ql + 64 * run), right = load_256(b.ql + 64 * run + 32),
                       high = load_256(b.qh + 32 * run);
         // The scales of 16 elements in each half.
-        const __m256i of_run = _mm256_permute4x64_epi64(scales, run == 0 ? 0x44 : 0xEE);
+        const __m256i of_run =
+            run == 0 ? _mm256_permute4x64_epi64(scales, 0x44) : _mm256_permute4x64_epi64(scales, 0xEE);
         const auto add = [&](int plane, __m256i low, __m256i shifted) HWY_ATTR {
           const __m256i q = _mm256_or_si256(low, _mm256_and_si256(shifted, bits));
           const int first = 4 * plane, second = first + 2;  // bytes of the two scales

@@ -18,7 +18,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // Highway asks for this order.
 #include "hwy/highway.h"
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 #include "qkv/kernels/cpu/quantized-inl.h"
 #endif
 
@@ -27,10 +27,10 @@ namespace qkv {
 namespace HWY_NAMESPACE {
 
 void fill_quantized(QuantizedKernels* table) {
-#if HWY_TARGET == HWY_SCALAR  // Highway's baseline without AVX2: the generic loops serve there
-  (void)table;
-#else
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3  // elsewhere the generic loops serve
   *table = {table->name, quantize, dots, panel};
+#else
+  (void)table;
 #endif
 }
 
