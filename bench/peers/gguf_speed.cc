@@ -98,34 +98,16 @@ void run_peer(const Options& o) {
   library.find<void(void (*)(int, const char*, void*), void*)>("llama_log_set")(
       [](int, const char*, void*) {}, nullptr);
   const auto start = Clock::now();
-  auto model_params = library.find<libllama::ModelParams()>("llama_model_default_params")();
-  model_params.gpu_layers = 0;
-  void* model = library.find<void*(const char*, libllama::ModelParams)>("llama_model_load_from_file")(
-      o.model.c_str(), model_params);
-  check(model != nullptr, "{}: libllama does not load it", o.model);
+  void* model = libllama::load(library, o.model);
   auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
   params.context = 1024;
   params.batch = params.micro_batch = 512;
   params.threads = params.batch_threads = num_threads();
-  void* context = library.find<void*(void*, libllama::ContextParams)>("llama_init_from_model")(model, params);
-  check(context != nullptr, "{}: libllama makes no context", o.model);
+  void* context = libllama::make_context(library, model, params);
   int32_t position = 0;
   const auto decode = [&](const std::vector<int32_t>& ids) {
-    std::vector<int32_t> tokens = ids, positions, counts(ids.size(), 1);
-    for (size_t i = 0; i < ids.size(); ++i) positions.push_back(position++);
-    int32_t zero = 0;
-    std::vector<int32_t*> sequences(ids.size(), &zero);
-    std::vector<int8_t> outputs(ids.size(), 0);
-    outputs.back() = 1;
-    const libllama::Batch batch = {static_cast<int32_t>(ids.size()),
-                                   tokens.data(),
-                                   nullptr,
-                                   positions.data(),
-                                   counts.data(),
-                                   sequences.data(),
-                                   outputs.data()};
-    check(library.find<int32_t(void*, libllama::Batch)>("llama_decode")(context, batch) == 0,
-          "llama_decode failed");
+    libllama::run(library, "llama_decode", context, ids, position, false);
+    position += static_cast<int32_t>(ids.size());
     library.find<float*(void*, int32_t)>("llama_get_logits_ith")(context, -1);
   };
   const auto clear = [&] {

@@ -68,6 +68,43 @@ class Library {
   std::vector<void*> handles_;
 };
 
+// Loads a GGUF file for the processor.
+inline void* load(const Library& library, const std::string& path) {
+  auto params = library.find<ModelParams()>("llama_model_default_params")();
+  params.gpu_layers = 0;
+  void* model =
+      library.find<void*(const char*, ModelParams)>("llama_model_load_from_file")(path.c_str(), params);
+  qkv::check(model != nullptr, "{}: libllama does not load it", path);
+  return model;
+}
+
+inline void* make_context(const Library& library, void* model, const ContextParams& params) {
+  void* context = library.find<void*(void*, ContextParams)>("llama_init_from_model")(model, params);
+  qkv::check(context != nullptr, "libllama makes no context");
+  return context;
+}
+
+// Calls "llama_decode" or "llama_encode" for tokens from position `first` on, with outputs for all or the
+// last.
+inline void run(const Library& library, const char* function, void* context, std::vector<int32_t> tokens,
+                int32_t first, bool all_outputs) {
+  std::vector<int32_t> positions, counts(tokens.size(), 1);
+  for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(first + static_cast<int32_t>(i));
+  int32_t zero = 0;
+  std::vector<int32_t*> sequences(tokens.size(), &zero);
+  std::vector<int8_t> outputs(tokens.size(), all_outputs ? 1 : 0);
+  outputs.back() = 1;
+  const Batch batch = {static_cast<int32_t>(tokens.size()),
+                       tokens.data(),
+                       nullptr,
+                       positions.data(),
+                       counts.data(),
+                       sequences.data(),
+                       outputs.data()};
+  const int32_t status = library.find<int32_t(void*, Batch)>(function)(context, batch);
+  qkv::check(status == 0, "{} gives {}", function, status);
+}
+
 // A vocabulary of numbers, which libllama needs to accept ids.
 inline void add_vocabulary(qkv::GgufParts& parts, int64_t size) {
   using qkv::GgufValue;

@@ -70,11 +70,7 @@ Expected read_expected(const ExpectedFiles& files, bool vectors) {
 // The rows that libllama computes.
 std::vector<float> compute(const libllama::Library& library, const std::string& path, const Expected& e,
                            bool vectors) {
-  auto model_params = library.find<libllama::ModelParams()>("llama_model_default_params")();
-  model_params.gpu_layers = 0;
-  void* model = library.find<void*(const char*, libllama::ModelParams)>("llama_model_load_from_file")(
-      path.c_str(), model_params);
-  check(model != nullptr, "{}: libllama does not load it", path);
+  void* model = libllama::load(library, path);
   auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
   params.context = params.batch = params.micro_batch =
       static_cast<uint32_t>(std::max<size_t>(e.ids.size(), 8));
@@ -84,24 +80,9 @@ std::vector<float> compute(const libllama::Library& library, const std::string& 
   params.type_k = params.type_v = 0;  // f32
   params.pooling = vectors ? 0 : params.pooling;
   params.embeddings = vectors;
-  void* context = library.find<void*(void*, libllama::ContextParams)>("llama_init_from_model")(model, params);
-  check(context != nullptr, "{}: libllama makes no context", path);
-
+  void* context = libllama::make_context(library, model, params);
   const auto run = [&](const std::vector<int64_t>& ids, const char* function) {
-    std::vector<int32_t> tokens(ids.begin(), ids.end()), positions, counts(ids.size(), 1);
-    for (size_t i = 0; i < ids.size(); ++i) positions.push_back(static_cast<int32_t>(i));
-    int32_t zero = 0;
-    std::vector<int32_t*> sequences(ids.size(), &zero);
-    std::vector<int8_t> outputs(ids.size(), 1);
-    const libllama::Batch batch = {static_cast<int32_t>(ids.size()),
-                                   tokens.data(),
-                                   nullptr,
-                                   positions.data(),
-                                   counts.data(),
-                                   sequences.data(),
-                                   outputs.data()};
-    const int32_t status = library.find<int32_t(void*, libllama::Batch)>(function)(context, batch);
-    check(status == 0, "{}: {} gives {}", path, function, status);
+    libllama::run(library, function, context, {ids.begin(), ids.end()}, 0, true);
   };
   const bool both = !e.decoder_ids.empty();
   if (both) run(e.ids, "llama_encode");

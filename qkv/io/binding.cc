@@ -149,10 +149,6 @@ PackedRows packed_parameters(Transformer& model, const std::vector<WeightName>& 
   return packed;
 }
 
-}  // namespace
-
-namespace {
-
 // The name without what the file has done already.
 WeightName as_in_engine(WeightName w, const Parameter& p) {
   w.transposed = false;

@@ -1,6 +1,5 @@
-// Products by quantised weights. Integers are 16 bits: a product of two pairs and their sum is one
-// instruction, and is exact. Sums of a block become f32 only when they are whole, as quantized_product.h
-// says.
+// Products by quantised weights, on x86 with AVX2. Products of integers and the sum of each pair are one
+// instruction, and exact. Sums of a block become f32 only when they are whole, as quantized_product.h says.
 #if defined(QKV_KERNELS_CPU_QUANTIZED_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_QUANTIZED_INL_H
 #undef QKV_KERNELS_CPU_QUANTIZED_INL_H
@@ -24,138 +23,16 @@ using V16 = hn::Vec<D16>;
 // a b summed over pairs of neighbours: lane i is a[2i] b[2i] + a[2i + 1] b[2i + 1].
 template <class D32, class V>
 HWY_INLINE hn::Vec<D32> pair_products(D32 d, V a, V b) {
-#if HWY_ARCH_X86
   hn::Vec<D32> unused = hn::Zero(d);
   return hn::ReorderWidenMulAccumulate(d, a, b, hn::Zero(d), unused);
-#else
-  const auto even = [&](V x) HWY_ATTR { return hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(d, x))); };
-  const auto odd = [&](V x) HWY_ATTR { return hn::ShiftRight<16>(hn::BitCast(d, x)); };
-  return hn::Add(hn::Mul(even(a), even(b)), hn::Mul(odd(a), odd(b)));
-#endif
 }
 
 HWY_INLINE V16 load_16(const int16_t* p) {
   return hn::LoadU(D16(), p);
 }
-// Sixteen bytes as numbers of 16 bits.
-HWY_INLINE V16 load_bytes(const uint8_t* p) {
-  return hn::PromoteTo(D16(), hn::LoadU(hn::Rebind<uint8_t, D16>(), p));
-}
-HWY_INLINE V16 load_bytes(const int8_t* p) {
-  return hn::PromoteTo(D16(), hn::LoadU(hn::Rebind<int8_t, D16>(), p));
-}
 HWY_INLINE V8I times(V16 w, const int16_t* x) {
   return pair_products(D8I(), w, load_16(x));
 }
-HWY_INLINE V16 lower_half(V16 bytes) {
-  return hn::And(bytes, hn::Set(D16(), 15));
-}
-HWY_INLINE V16 upper_half(V16 bytes) {
-  return hn::ShiftRight<4>(bytes);
-}
-
-// How blocks of a type are read where B is read once: integers() leaves sum_i w_i x_i of the block in the sum
-// over the lanes; minima() likewise.
-template <WeightType>
-struct Blocks {
-  static constexpr bool kFast = false;
-};
-
-template <>
-struct Blocks<WeightType::q8_0> {
-  static constexpr bool kFast = true;
-  using Block = BlockQ80;
-  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
-    return hn::Add(times(load_bytes(b.qs), x), times(load_bytes(b.qs + 16), x + 16));
-  }
-};
-
-template <>
-struct Blocks<WeightType::q4_0> {
-  static constexpr bool kFast = true;
-  using Block = BlockQ40;
-  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
-    const V16 q = load_bytes(b.qs), eight = hn::Set(D16(), 8);
-    return hn::Add(times(hn::Sub(lower_half(q), eight), x), times(hn::Sub(upper_half(q), eight), x + 16));
-  }
-};
-
-template <>
-struct Blocks<WeightType::mxfp4> {
-  static constexpr bool kFast = true;
-  using Block = BlockMxfp4;
-  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
-    const hn::CappedTag<uint8_t, 16> d;
-    const hn::RebindToSigned<decltype(d)> di;
-    const auto table = hn::LoadU(di, kMxfp4Values);
-    const auto q = hn::LoadU(d, b.qs);
-    const auto values = [&](auto index) HWY_ATTR {
-      return hn::PromoteTo(D16(), hn::TableLookupBytes(table, hn::BitCast(di, index)));
-    };
-    return hn::Add(times(values(hn::And(q, hn::Set(d, 15))), x), times(values(hn::ShiftRight<4>(q)), x + 16));
-  }
-};
-
-template <>
-struct Blocks<WeightType::q4_k> {
-  static constexpr bool kFast = true;
-  using Block = BlockQ4K;
-  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
-    const D16 d;
-    uint32_t u[3];
-    std::memcpy(u, b.scales, 12);
-    uint8_t scales[8];
-    const uint32_t first = u[0] & 0x3F3F3F3F, last = (u[2] & 0x0F0F0F0F) | ((u[0] >> 6 & 0x03030303) << 4);
-    std::memcpy(scales, &first, 4), std::memcpy(scales + 4, &last, 4);
-    V8I sum = hn::Zero(D8I());
-    for (int run = 0; run < 4; ++run, x += 64) {
-      const V16 low = hn::Set(d, scales[2 * run]), high = hn::Set(d, scales[2 * run + 1]);
-      for (int h = 0; h < 32; h += 16) {
-        const V16 q = load_bytes(b.qs + 32 * run + h);
-        sum = hn::Add(sum, times(hn::Mul(lower_half(q), low), x + h));
-        sum = hn::Add(sum, times(hn::Mul(upper_half(q), high), x + 32 + h));
-      }
-    }
-    return sum;
-  }
-  static HWY_INLINE V8I minima(const Block& b, const int16_t* sums) {
-    uint32_t u[3];
-    std::memcpy(u, b.scales, 12);
-    const uint32_t first = u[1] & 0x3F3F3F3F,
-                   last = (u[2] >> 4 & 0x0F0F0F0F) | ((u[1] >> 6 & 0x03030303) << 4);
-    const hn::CappedTag<uint8_t, 16> d;
-    const auto minima =
-        hn::BitCast(d, hn::Set(hn::Repartition<uint64_t, decltype(d)>(), uint64_t{last} << 32 | first));
-    return times(hn::PromoteTo(D16(), hn::InterleaveLower(minima, minima)), sums);
-  }
-};
-
-template <>
-struct Blocks<WeightType::q6_k> {
-  static constexpr bool kFast = true;
-  using Block = BlockQ6K;
-  static HWY_INLINE V8I integers(const Block& b, const int16_t* x) {
-    const D16 d;
-    const V16 three = hn::Set(d, 3), offset = hn::Set(d, 32);
-    V8I sum = hn::Zero(D8I());
-    for (int run = 0; run < 2; ++run)
-      for (int h = 0; h < 32; h += 16) {
-        const V16 high = load_bytes(b.qh + 32 * run + h), left = load_bytes(b.ql + 64 * run + h),
-                  right = load_bytes(b.ql + 64 * run + 32 + h);
-        const auto add = [&](int plane, V16 low, V16 bits) HWY_ATTR {
-          const V16 w = hn::Sub(hn::Or(low, hn::ShiftLeft<4>(hn::And(bits, three))), offset);
-          const int at = 128 * run + 32 * plane + h;
-          sum = hn::Add(sum, times(hn::Mul(w, hn::Set(d, b.scales[at / 16])), x + at));
-        };
-        add(0, lower_half(left), high);
-        add(1, lower_half(right), hn::ShiftRight<2>(high));
-        add(2, upper_half(left), hn::ShiftRight<4>(high));
-        add(3, upper_half(right), hn::ShiftRight<6>(high));
-      }
-    return sum;
-  }
-};
-
 // Lane r is the sum of v[r]'s lanes.
 HWY_INLINE V8I sums_of_lanes(const V8I (&v)[8]) {
   const D8I d;
@@ -172,20 +49,8 @@ HWY_INLINE V8I sums_of_lanes(const V8I (&v)[8]) {
   return hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
 }
 
-// The integers of one block of eight rows, in the lanes of the result: by 16 bits, which every processor can.
-template <WeightType kType>
-struct Rows {
-  template <typename Block>
-  static HWY_INLINE V8I integers(const Block* const (&row)[8], const int16_t* x, const int16_t*) {
-    V8I v[8];
-    for (int j = 0; j < 8; ++j) v[j] = Blocks<kType>::integers(*row[j], x);
-    return sums_of_lanes(v);
-  }
-};
-
-#if HWY_ARCH_X86
-// On x86 a product of bytes by bytes and the sum of pairs is one instruction, if one side has no sign. Sums
-// of two products stay below 2^15: at most 127 * 128 * 2.
+// Bytes by bytes, summed over pairs: one side has no sign. Sums of two products stay below 2^15: at most 127
+// * 128 * 2.
 HWY_INLINE __m256i pairs_of_bytes(__m256i unsigned_bytes, __m256i signed_bytes) {
   return _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
 }
@@ -211,9 +76,14 @@ HWY_INLINE V8I sums_of_halves(const __m256i (&v)[4]) {
   return V8I{_mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]))};
 }
 
-// The integers of one block of eight rows, by bytes of activations.
+// How blocks of a type are read where B is read once. integers(): of one block of eight rows of B, the sums
+// of w x, in the lanes of the result. minima(): of one block, the sum of u x, spread over the lanes.
+template <WeightType>
+struct Rows;
+
 template <>
 struct Rows<WeightType::q8_0> {
+  using Block = BlockQ80;
   static HWY_INLINE V8I integers(const BlockQ80* const (&row)[8], const int8_t* x, const int16_t*) {
     const __m256i a = load_256(x), one = _mm256_set1_epi16(1);
     V8I v[8];
@@ -227,6 +97,7 @@ struct Rows<WeightType::q8_0> {
 
 template <>
 struct Rows<WeightType::q4_0> {
+  using Block = BlockQ40;
   static HWY_INLINE V8I integers(const BlockQ40* const (&row)[8], const int8_t* x, const int16_t* sums) {
     const __m256i low = twice(x), high = twice(x + 16), one = _mm256_set1_epi16(1);
     __m256i v[4];
@@ -241,6 +112,7 @@ struct Rows<WeightType::q4_0> {
 
 template <>
 struct Rows<WeightType::mxfp4> {
+  using Block = BlockMxfp4;
   static HWY_INLINE V8I integers(const BlockMxfp4* const (&row)[8], const int8_t* x, const int16_t*) {
     const __m256i low = twice(x), high = twice(x + 16), one = _mm256_set1_epi16(1),
                   table = twice(kMxfp4Values), low_size = _mm256_abs_epi8(low),
@@ -259,6 +131,15 @@ struct Rows<WeightType::mxfp4> {
 
 template <>
 struct Rows<WeightType::q4_k> {
+  using Block = BlockQ4K;
+  static HWY_INLINE V8I minima(const BlockQ4K& b, const int16_t* sums) {
+    uint32_t u[3];
+    std::memcpy(u, b.scales, 12);
+    const uint64_t minima =
+        (u[1] & 0x3F3F3F3F) | uint64_t{(u[2] >> 4 & 0x0F0F0F0F) | ((u[1] >> 6 & 0x03030303) << 4)} << 32;
+    const __m128i bytes = _mm_cvtsi64_si128(static_cast<int64_t>(minima));
+    return V8I{_mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(bytes, bytes)), load_256(sums))};
+  }
   static HWY_INLINE V8I integers(const BlockQ4K* const (&row)[8], const int8_t* x, const int16_t*) {
     V8I v[8];
     for (int j = 0; j < 8; ++j) {
@@ -288,6 +169,7 @@ struct Rows<WeightType::q4_k> {
 
 template <>
 struct Rows<WeightType::q6_k> {
+  using Block = BlockQ6K;
   static HWY_INLINE V8I integers(const BlockQ6K* const (&row)[8], const int8_t* x, const int16_t* sums) {
     const __m256i bits = _mm256_set1_epi8(0x30);
     const __m256i groups = load_256(sums);
@@ -324,12 +206,11 @@ struct Rows<WeightType::q6_k> {
     return sums_of_lanes(v);
   }
 };
-#endif
 
 template <typename Block>
 HWY_INLINE hn::Vec<D8F> factors(const Block* const (&row)[8], Float16 Block::*of) {
   const hn::Rebind<hwy::float16_t, D8F> d;
-#if HWY_ARCH_X86  // halves that go through memory would wait for the slowest store
+  // Halves that go through memory would wait for the slowest store.
   const auto four = [&](int first) HWY_ATTR {
     uint64_t halves = 0;
     for (int r = 3; r >= 0; --r) halves = halves << 16 | (row[first + r]->*of).bits;
@@ -337,22 +218,11 @@ HWY_INLINE hn::Vec<D8F> factors(const Block* const (&row)[8], Float16 Block::*of
   };
   const auto halves = hn::Vec<hn::Rebind<uint16_t, D8F>>{_mm_set_epi64x(four(4), four(0))};
   return hn::PromoteTo(D8F(), hn::BitCast(d, halves));
-#else
-  alignas(16) Float16 halves[8];
-  for (int r = 0; r < 8; ++r) halves[r] = row[r]->*of;
-  return hn::PromoteTo(D8F(), hn::Load(d, reinterpret_cast<const hwy::float16_t*>(halves)));
-#endif
 }
 HWY_INLINE hn::Vec<D8F> scales_of(const BlockMxfp4* const (&row)[8]) {
   const auto scale = [&](int r) HWY_ATTR { return mxfp4_scale(row[r]->e); };
-#if HWY_ARCH_X86
   return hn::Vec<D8F>{
       _mm256_setr_ps(scale(0), scale(1), scale(2), scale(3), scale(4), scale(5), scale(6), scale(7))};
-#else
-  alignas(32) float scales[8];
-  for (int r = 0; r < 8; ++r) scales[r] = scale(r);
-  return hn::Load(D8F(), scales);
-#endif
 }
 template <typename Block>
 HWY_INLINE hn::Vec<D8F> scales_of(const Block* const (&row)[8]) {
@@ -361,16 +231,12 @@ HWY_INLINE hn::Vec<D8F> scales_of(const Block* const (&row)[8]) {
 
 // Eight rows of B by one row of A.
 template <WeightType kType>
-HWY_INLINE void eight_dots(const QuantizedRows& a, int64_t r, const typename Blocks<kType>::Block* (&row)[8],
+HWY_INLINE void eight_dots(const QuantizedRows& a, int64_t r, const typename Rows<kType>::Block* (&row)[8],
                            float* y) {
-  using B = Blocks<kType>;
+  using B = Rows<kType>;
   constexpr int64_t kElements = layout_of(kType).elements, kGroups = kElements / kMinimumGroup;
   const D8F d;
-#if HWY_ARCH_X86
   const int8_t* x = a.bytes + r * a.k;
-#else
-  const int16_t* x = a.x + r * a.k;
-#endif
   const int16_t* sums = a.sums + r * (a.k / kMinimumGroup);
   const float* e = a.e + r * (a.k / kElements);
   // The next eight rows: the processor's own prefetching ends with each page.
@@ -396,7 +262,7 @@ HWY_INLINE void eight_dots(const QuantizedRows& a, int64_t r, const typename Blo
 
 template <WeightType kType>
 void dots_of(const QuantizedRows& a, int64_t r, const MatrixView& b, int64_t count, float* y) {
-  using Block = typename Blocks<kType>::Block;
+  using Block = typename Rows<kType>::Block;
   for (int64_t j = 0; j < count; j += 8) {
     const Block* row[8];
     for (int64_t i = 0; i < 8; ++i)
