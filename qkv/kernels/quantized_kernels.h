@@ -15,6 +15,7 @@ inline constexpr float kLeastActivation = 0x1p-100F;
 // Rows of activations in 8 bits: element l of row r is e[r, l / block] x[r, l].
 struct QuantizedRows {
   int64_t rows, k, block;
+  int64_t stride;       // elements between rows of x and of bytes
   const int16_t* x;     // [rows, k] in [-127, 127]
   const int8_t* bytes;  // the same in bytes
   const float* e;       // [rows, k / block]

@@ -21,13 +21,15 @@ constexpr int64_t kPanelRows = 6;
 class Activations {
  public:
   explicit Activations(const Product& p)
-      : rows_{p.m, p.k, layout_of(p.b.type).elements, nullptr, nullptr, nullptr, nullptr},
+      : rows_{p.m, p.k, layout_of(p.b.type).elements, p.k + kPad, nullptr, nullptr, nullptr, nullptr},
         factors_(p.k / rows_.block),
         groups_(p.k / kMinimumGroup),
-        storage_(Storage::allocate(static_cast<size_t>(p.m * (p.k * 3 + factors_ * 4 + groups_ * 2)))) {
+        storage_(
+            Storage::allocate(static_cast<size_t>(p.m * (rows_.stride * 3 + factors_ * 4 + groups_ * 2)))) {
+    const int64_t stride = rows_.stride;
     auto* e = reinterpret_cast<float*>(storage_->data());
     auto* x = reinterpret_cast<int16_t*>(e + p.m * factors_);
-    auto* sums = x + p.m * p.k;
+    auto* sums = x + p.m * stride;
     auto* bytes = reinterpret_cast<int8_t*>(sums + p.m * groups_);
     rows_.e = e, rows_.x = x, rows_.bytes = bytes, rows_.sums = sums;
     parallel_for(p.m, 1, [&](int64_t r, int64_t end) {
@@ -36,14 +38,16 @@ class Activations {
         const void* row = p.a.from(r, 0).data;
         if (!wide.empty()) kernels().bf16.to_f32(p.k, static_cast<const BFloat16*>(row), wide.data());
         quantized_kernels().quantize(p.k, rows_.block,
-                                     wide.empty() ? static_cast<const float*>(row) : wide.data(), x + r * p.k,
-                                     bytes + r * p.k, e + r * factors_, sums + r * groups_);
+                                     wide.empty() ? static_cast<const float*>(row) : wide.data(), x + r * stride,
+                                     bytes + r * stride, e + r * factors_, sums + r * groups_);
       }
     });
   }
   const QuantizedRows& rows() const { return rows_; }
 
  private:
+  static constexpr int64_t kPad = 64;  // rows 4,096 bytes apart would share the same lines of the cache
+
   QuantizedRows rows_;
   int64_t factors_, groups_;
   std::shared_ptr<Storage> storage_;

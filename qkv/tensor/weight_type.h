@@ -37,14 +37,14 @@ struct BlockLayout {
   int64_t elements, bytes;
 };
 
-constexpr BlockLayout layout_of(WeightType type) {
-  constexpr BlockLayout kLayouts[kWeightTypes] = {
-      {"f32", 1, 4},      {"f16", 1, 2},      {"bf16", 1, 2},       {"q4_0", 32, 18},
-      {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24},     {"q8_0", 32, 34},
-      {"q2_k", 256, 84},  {"q3_k", 256, 110}, {"q4_k", 256, 144},   {"q5_k", 256, 176},
-      {"q6_k", 256, 210}, {"iq4_nl", 32, 18}, {"iq4_xs", 256, 136}, {"mxfp4", 32, 17},
-  };
-  return kLayouts[static_cast<int>(type)];
+inline constexpr BlockLayout kBlockLayouts[kWeightTypes] = {
+    {"f32", 1, 4},      {"f16", 1, 2},      {"bf16", 1, 2},       {"q4_0", 32, 18},
+    {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24},     {"q8_0", 32, 34},
+    {"q2_k", 256, 84},  {"q3_k", 256, 110}, {"q4_k", 256, 144},   {"q5_k", 256, 176},
+    {"q6_k", 256, 210}, {"iq4_nl", 32, 18}, {"iq4_xs", 256, 136}, {"mxfp4", 32, 17},
+};
+constexpr const BlockLayout& layout_of(WeightType type) {
+  return kBlockLayouts[static_cast<int>(type)];
 }
 
 // "f32", "q4_k", ...
@@ -80,14 +80,14 @@ struct MatrixView {
 
   // The matrix from a stored row and a column of it on, which begins a block.
   MatrixView from(int64_t row, int64_t column) const {
-    const BlockLayout layout = layout_of(type);
+    const BlockLayout& layout = layout_of(type);
     MatrixView view = *this;
     view.data = static_cast<const char*>(data) + row * row_bytes() + column / layout.elements * layout.bytes;
     return view;
   }
   // Bytes between stored rows.
   int64_t row_bytes() const {
-    const BlockLayout layout = layout_of(type);
+    const BlockLayout& layout = layout_of(type);
     return stride / layout.elements * layout.bytes;
   }
 };

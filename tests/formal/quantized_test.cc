@@ -14,7 +14,7 @@ namespace qkv {
 namespace {
 
 std::vector<formal::WeightBlock> blocks_of(WeightType type, const std::byte* row, int64_t k) {
-  const BlockLayout layout = layout_of(type);
+  const BlockLayout& layout = layout_of(type);
   std::vector<formal::WeightBlock> out;
   for (int64_t b = 0; b < k / layout.elements; ++b) {
     const BlockIntegers n = block_integers(type, row + b * layout.bytes);

@@ -177,7 +177,7 @@ TensorEntry GgufReader::read_entry() {
     return entry;
   }
   check(entry.type->blocks.has_value(), "{}: type {} is not supported", place_, entry.type->name);
-  const BlockLayout layout = layout_of(*entry.type->blocks);
+  const BlockLayout& layout = layout_of(*entry.type->blocks);
   check(entry.shape.rank() > 0 && entry.shape[-1] % layout.elements == 0,
         "{}: rows of {} are no whole blocks of {} {} elements", place_, entry.shape, layout.elements,
         layout.name);

@@ -34,13 +34,13 @@ void quantize(int64_t k, int64_t block, const float* x, int16_t* q, int8_t* byte
 // Rows [row, row + rows) of A times row j of B.
 void rows_by_one(const QuantizedRows& a, int64_t row, int64_t rows, const MatrixView& b, int64_t j, float* y,
                  int64_t y_stride) {
-  const BlockLayout layout = layout_of(b.type);
+  const BlockLayout& layout = layout_of(b.type);
   const auto* blocks = static_cast<const std::byte*>(b.from(j, 0).data);
   for (int64_t r = 0; r < rows; ++r) y[r * y_stride] = 0;
   for (int64_t i = 0; i < a.k / layout.elements; ++i) {
     const BlockIntegers block = block_integers(b.type, blocks + i * layout.bytes);
     for (int64_t r = 0; r < rows; ++r) {
-      const int16_t* x = a.x + (row + r) * a.k + i * layout.elements;
+      const int16_t* x = a.x + (row + r) * a.stride + i * layout.elements;
       const float e = a.e[(row + r) * (a.k / a.block) + i];
       int32_t dot = 0, minima = 0;
       for (int64_t l = 0; l < layout.elements; ++l) dot += block.w[l] * x[l];

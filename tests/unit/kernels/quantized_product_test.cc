@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "qkv/base/parallel.h"
@@ -23,13 +24,15 @@ constexpr WeightType kTypes[] = {WeightType::q4_0, WeightType::q4_1, WeightType:
                                  WeightType::q5_k, WeightType::q6_k, WeightType::iq4_nl, WeightType::iq4_xs,
                                  WeightType::mxfp4};
 
-// Any bytes are blocks; scales are made small enough that nothing overflows.
-std::vector<std::byte> random_blocks(WeightType type, int64_t rows, int64_t k, uint32_t site) {
-  const BlockLayout layout = layout_of(type);
+// Any bytes are blocks, random ones or `fill`; factors are made small enough that nothing overflows.
+std::vector<std::byte> random_blocks(WeightType type, int64_t rows, int64_t k, uint32_t site,
+                                     std::optional<std::byte> fill = {}) {
+  const BlockLayout& layout = layout_of(type);
   std::vector<std::byte> bytes(rows * k / layout.elements * layout.bytes);
   const RandomStream stream{.seed = 7, .step = 0, .site = site};
   for (size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<std::byte>(static_cast<int>(stream.uniform(static_cast<int64_t>(i)) * 256));
+    bytes[i] = fill.value_or(
+        static_cast<std::byte>(static_cast<int>(stream.uniform(static_cast<int64_t>(i)) * 256)));
   const auto set_f16 = [&](int64_t block, int64_t at) {
     const auto bits = static_cast<uint16_t>(0x1C00 + block * 37 % 0x0C00 + (block % 3 == 0 ? 0x8000 : 0));
     std::memcpy(bytes.data() + block * layout.bytes + at, &bits, 2);
@@ -74,17 +77,19 @@ struct Rows {
   QuantizedRows view;
   Rows(const QuantizedKernels& table, int64_t rows, int64_t k, int64_t block,
        const std::vector<float>& values)
-      : x(rows * k), sums(rows * k / kMinimumGroup), bytes(rows * k), e(rows * k / block) {
+      : sums(rows * k / kMinimumGroup), e(rows * k / block) {
+    const int64_t stride = k + 3;
+    x.resize(rows * stride), bytes.resize(rows * stride);
     for (int64_t r = 0; r < rows; ++r)
-      table.quantize(k, block, values.data() + r * k, x.data() + r * k, bytes.data() + r * k,
+      table.quantize(k, block, values.data() + r * k, x.data() + r * stride, bytes.data() + r * stride,
                      e.data() + r * (k / block), sums.data() + r * (k / kMinimumGroup));
-    view = {rows, k, block, x.data(), bytes.data(), e.data(), sums.data()};
+    view = {rows, k, block, stride, x.data(), bytes.data(), e.data(), sums.data()};
   }
 };
 
 TEST(BlockIntegers, AreTheNumbersOfTheBlock) {
   for (const WeightType type : kTypes) {
-    const BlockLayout layout = layout_of(type);
+    const BlockLayout& layout = layout_of(type);
     const auto bytes = random_blocks(type, 1, 2048, 1);
     std::vector<float> decoded(2048);
     dequantize_row(type, bytes.data(), 2048, decoded.data());
@@ -134,6 +139,34 @@ TEST(QuantizedKernels, GiveTheBitsOfThePlainLoops) {
             }
         }
     }
+}
+
+// The largest numbers by the largest activations, where sums in 16 bits are next to their bounds.
+TEST(QuantizedKernels, HoldTheLargestSums) {
+  const QuantizedKernels& plain = generic_quantized_kernels();
+  for (int t = 1; t < quantized_kernels_count(); ++t)
+    for (const WeightType type : kTypes)
+      for (const int fill : {0xFF, 0x80, 0x7F, 0x00, 0xF0, 0x0F})
+        for (const int signs : {0, 1, 2, 3}) {  // all positive, all negative, by turns, by runs of 16
+          const QuantizedKernels& table = quantized_kernels(t);
+          const int64_t k = 512, rows = 5, n = 9;
+          const auto bytes = random_blocks(type, n, k, 1, static_cast<std::byte>(fill));
+          std::vector<float> values(rows * k, 1.0F);
+          for (size_t i = 0; i < values.size(); ++i)
+            if (signs == 1 || (signs == 2 && i % 2 == 1) || (signs == 3 && i / 16 % 2 == 1)) values[i] = -1;
+          const Rows a(plain, rows, k, layout_of(type).elements, values);
+          const MatrixView b{bytes.data(), type, k, true};
+          std::vector<float> panel(rows * kPanelColumns), dots(n), want(n);
+          plain.dots(a.view, 0, b, n, want.data());
+          table.dots(a.view, 0, b, n, dots.data());
+          table.panel(a.view, b, n, panel.data(), kPanelColumns);
+          for (int64_t j = 0; j < n; ++j) {
+            ASSERT_EQ(want[j], dots[j]) << table.name << ", " << name_of(type) << ", " << fill;
+            for (int64_t r = 0; r < rows; ++r)
+              ASSERT_EQ(want[j], panel[r * kPanelColumns + j])
+                  << table.name << ", " << name_of(type) << ", " << fill << ", row " << r;
+          }
+        }
 }
 
 TEST(QuantizedKernels, RoundActivationsToEvenAndKeepWhatIsNotFinite) {

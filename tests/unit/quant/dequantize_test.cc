@@ -28,7 +28,7 @@ constexpr Golden kGolden[] = {
 
 TEST(Dequantize, BitsOfLibggml) {
   for (const Golden& golden : kGolden) {
-    const BlockLayout layout = layout_of(golden.type);
+    const BlockLayout& layout = layout_of(golden.type);
     const auto blocks = testing::test_blocks(64 * layout.bytes, 7);
     std::vector<float> numbers(static_cast<size_t>(64 * layout.elements));
     dequantize_row(golden.type, blocks.data(), 64 * layout.elements, numbers.data());

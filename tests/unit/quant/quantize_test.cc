@@ -21,7 +21,7 @@ using testing::Kind;
 
 std::vector<std::byte> quantized(WeightType type, const std::vector<float>& x,
                                  const float* importance = nullptr) {
-  const BlockLayout layout = layout_of(type);
+  const BlockLayout& layout = layout_of(type);
   const auto width = static_cast<int64_t>(x.size());
   std::vector<std::byte> blocks(static_cast<size_t>(width / layout.elements * layout.bytes));
   quantize_row(type, width, x.data(), importance, blocks.data());
@@ -29,7 +29,7 @@ std::vector<std::byte> quantized(WeightType type, const std::vector<float>& x,
 }
 
 std::vector<float> dequantized(WeightType type, const std::vector<std::byte>& blocks) {
-  const BlockLayout layout = layout_of(type);
+  const BlockLayout& layout = layout_of(type);
   const int64_t width = static_cast<int64_t>(blocks.size()) / layout.bytes * layout.elements;
   std::vector<float> x(static_cast<size_t>(width));
   dequantize_row(type, blocks.data(), width, x.data());
