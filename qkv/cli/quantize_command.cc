@@ -7,6 +7,8 @@ namespace {
 
 struct Options {
   std::string from, out, type = "q4_k_m";
+  std::string calibrate;
+  int64_t calibration_tokens = int64_t{1} << 16;
   bool requantize = false, overwrite = false;
 };
 
@@ -18,6 +20,11 @@ void add_quantize_command(Command& app) {
   c->add_option("FROM", o->from, "Model directory, run or GGUF file")->required();
   c->add_option("--type", o->type, "Mixture of types, by llama.cpp's names");
   c->add_option("--out", o->out, "GGUF file to write, or a directory for model.gguf")->required();
+  c->add_option("--calibrate", o->calibrate,
+                "Text like the model's input; errors count more where its activations are large");
+  c->add_option("--calibration-tokens", o->calibration_tokens, "Tokens of that text to read, at most")
+      ->show_default()
+      ->range(2, 1 << 30);
   c->add_flag("--requantize", o->requantize, "Quantise tensors that are quantised already");
   c->add_flag("--overwrite", o->overwrite, "Replace the file");
   c->footer(
@@ -34,7 +41,9 @@ void add_quantize_command(Command& app) {
                      .out = out,
                      .type = o->type,
                      .requantize = o->requantize,
-                     .overwrite = o->overwrite});
+                     .overwrite = o->overwrite,
+                     .calibrate = o->calibrate,
+                     .calibration_tokens = o->calibration_tokens});
   });
 }
 

@@ -165,6 +165,39 @@ void quantize(GgufParts& parts, const GgufFileOptions& options) {
 
 }  // namespace
 
+std::map<std::string, std::vector<float>> importance_by_name(const std::string& from,
+                                                             const Transformer& model,
+                                                             const std::vector<Tensor>& matrices) {
+  // A model whose weights are the rows of importance goes the way of all weights to GGUF's names and shapes.
+  Transformer shadow(model.spec());
+  size_t i = 0;
+  for (Parameter& p : shadow.parameters().all()) {
+    const Tensor& known = matrices.at(i++);
+    p.value = known.defined() ? known : Tensor::zeros(p.shape, DType::f32);
+  }
+  const std::string path = from + "/config.json";
+  std::vector<std::pair<std::string, Weight>> tensors;
+  for (auto& [name, tensor] : named_tensors(shadow, [](const Parameter& p) { return p.value; }))
+    tensors.emplace_back(name, tensor);
+  std::map<std::string, std::vector<float>> out;
+  for (const auto& [name, weight] : gguf_of_model(parse_json(read_file(path), path), tensors).tensors) {
+    const Shape& shape = weight.shape();
+    if (shape.rank() < 2) continue;
+    const int64_t width = shape[-1], rows = shape[-2], count = shape.count() / width / rows;
+    const auto values = weight.dense().values<float>();
+    std::vector<float> columns;
+    bool any = false;
+    for (int64_t m = 0; m < count; ++m) {
+      const auto row = values.subspan(m * rows * width, width);
+      const bool seen = std::ranges::any_of(row, [](float x) { return x > 0; });
+      for (const float x : row) columns.push_back(seen ? x : 1);  // an expert that no token chose
+      any = any || seen;
+    }
+    if (any) out.emplace(name, std::move(columns));
+  }
+  return out;
+}
+
 void save_gguf(const std::string& from, const std::string& to, const GgufFileOptions& options) {
   GgufParts parts = parts_of(from);
   if (options.type) quantize(parts, options);

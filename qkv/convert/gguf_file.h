@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/models/transformer.h"
 #include "qkv/quant/mixture.h"
 
 namespace qkv {
@@ -20,6 +21,12 @@ struct GgufFileOptions {
   // Called before each tensor with its name, its number from 0, and how many there are.
   std::function<void(const std::string& name, size_t index, size_t count)> progress = {};
 };
+
+// `importance` of GgufFileOptions from a tensor for each of the model's parameters, of its shape (undefined:
+// unknown), whose rows hold the means of the squares for each column. `from`: the model's directory or file.
+std::map<std::string, std::vector<float>> importance_by_name(const std::string& from,
+                                                             const Transformer& model,
+                                                             const std::vector<Tensor>& matrices);
 
 // Writes the model in FROM, a Hugging Face directory or a GGUF file, to the GGUF file TO in one step. With a
 // type, the tensors have the types and the bytes that llama_model_quantize() of llama.cpp gives them. Throws

@@ -15,7 +15,7 @@ namespace qkv {
 namespace {
 
 // Rows from which on B's blocks are decoded once for all rows.
-constexpr int64_t kPanelRows = 6;
+constexpr int64_t kPanelRows = 4;
 
 // Memory for the activations in 8 bits.
 class Activations {

@@ -1,6 +1,6 @@
 #include "qkv/ops/weight_product.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "qkv/base/error.h"
 
@@ -15,7 +15,22 @@ void expect_weight(std::string_view op, const Weight& weight, DType t) {
   }
 }
 
+namespace {
+
+const ActivationWatch::See* watching = nullptr;
+
+}  // namespace
+
+ActivationWatch::ActivationWatch(See see) : see_(std::move(see)) {
+  check(watching == nullptr, "activations: they are being watched already");
+  watching = &see_;
+}
+ActivationWatch::~ActivationWatch() {
+  watching = nullptr;
+}
+
 void multiply_by_weight(Product p, const Weight& weight) {
+  if (watching != nullptr) (*watching)(weight, p.a, p.m, p.k);
   const Product whole = p;
   for (const Weight::Rows& run : weight.runs()) {
     p.n = run.count;

@@ -1,6 +1,8 @@
 // Products by a weight, whatever its type: what linear layers, experts and the unembedding share.
 #pragma once
 
+#include <functional>
+
 #include "qkv/kernels/gemm.h"
 #include "qkv/tensor/weight.h"
 
@@ -12,6 +14,20 @@ void expect_weight(std::string_view op, const Weight& weight, DType t);
 
 // C = A W^T + bias for a weight [n, k]; `p` has all but B.
 void multiply_by_weight(Product p, const Weight& weight);
+
+// While it exists, sees the activations of every product above: `weight` and A [m, k]. One at a time;
+// products are started from one thread.
+class ActivationWatch {
+ public:
+  using See = std::function<void(const Weight& weight, const MatrixView& a, int64_t m, int64_t k)>;
+  explicit ActivationWatch(See see);
+  ~ActivationWatch();
+  ActivationWatch(const ActivationWatch&) = delete;
+  ActivationWatch& operator=(const ActivationWatch&) = delete;
+
+ private:
+  See see_;
+};
 
 // C = A W for a weight [k, n], the gradient of the above by its input; `p` has all but B.
 void multiply_by_weight_transposed(Product p, const Weight& weight);

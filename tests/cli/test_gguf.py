@@ -64,6 +64,23 @@ class Gguf(CliTest):
         self.ok("quantize", "q8_0.gguf", "--type", "q4_k_m", "--out", "again", "--requantize")
         self.assertIn("q5_0", self.types("again").values())  # 64 numbers are no block of q4_k
 
+    def test_calibration_weighs_columns_by_a_text(self):
+        self.ok("quantize", "run", "--type", "q4_0", "--out", "plain.gguf")
+        got = self.ok("quantize", "run", "--type", "q4_0", "--out", "text.gguf", "--calibrate", "text.txt",
+                      "--calibration-tokens", "700")
+        self.assertRegex(got.err, r"calibrated on 700 tokens of text.txt: perplexity [0-9.]+ before")
+        self.assertNotEqual(self.bytes_of("text.gguf"), self.bytes_of("plain.gguf"))
+        self.assertAlmostEqual(self.loss("text.gguf"), self.loss("run"), delta=2e-2 * self.loss("run"))
+        self.ok("quantize", "run", "--type", "q4_0", "--out", "again.gguf", "--calibrate", "text.txt",
+                "--calibration-tokens", "700")
+        self.assertEqual(self.bytes_of("text.gguf"), self.bytes_of("again.gguf"))
+        self.write("empty.txt", "")
+        self.refused("quantize", "run", "--type", "q4_0", "--out", "n.gguf", "--calibrate", "empty.txt",
+                     says=["empty.txt: has fewer than two tokens"])
+        self.refused("quantize", "run", "--type", "q4_0", "--out", "n.gguf", "--calibrate", "none.txt",
+                     says=["none.txt"])
+        self.assertFalse(os.path.exists(self.path("n.gguf")))
+
     def test_adapters_learn_beside_quantised_weights(self):
         self.ok("quantize", "run", "--type", "q8_0", "--out", "q8.gguf")
         before = self.bytes_of("q8.gguf")
@@ -73,6 +90,11 @@ class Gguf(CliTest):
         self.assertEqual(self.bytes_of("q8.gguf"), before)
         self.ok("merge", "adapted", "--out", "merged")
         self.assertAlmostEqual(self.loss("merged"), self.loss("adapted"), delta=1e-2)
+        self.ok("merge", "adapted", "--out", "merged.gguf", "--type", "q8_0")
+        self.assertAlmostEqual(self.loss("merged.gguf"), self.loss("merged"), delta=1e-3)
+        self.assertIn("q8_0", self.types("merged.gguf").values())
+        self.assertFalse(os.path.exists(self.path("merged.gguf.whole")))
+        self.refused("merge", "adapted", "--out", "m", "--type", "q8_0", says=["--type", ".gguf"])
         # Resuming continues bit for bit.
         whole = self.bytes_of("adapted", "last", "adapter_model.safetensors")
         older = [n for n in os.listdir(self.path("adapted")) if n.startswith("step-") and n.endswith("4")]
