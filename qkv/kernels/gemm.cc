@@ -14,6 +14,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/quantized_product.h"
+#include "qkv/kernels/row_product.h"
 #include "qkv/kernels/tile_product.h"
 #include "qkv/quant/quantize.h"
 #include "qkv/tensor/storage.h"
@@ -120,31 +121,6 @@ class Scratch {
   std::shared_ptr<Storage> storage_;
 };
 
-void expand(const MatrixView& x, int64_t rows, int64_t columns, float* out) {
-  parallel_for(rows, 16, [&](int64_t r, int64_t end) {
-    for (; r < end; ++r) {
-      const void* row = x.from(r, 0).data;
-      if (x.type == WeightType::bf16)
-        kernels().bf16.to_f32(columns, static_cast<const BFloat16*>(row), out + r * columns);
-      else
-        std::memcpy(out + r * columns, row, columns * sizeof(float));
-    }
-  });
-}
-
-// Writes `from` [m, n], rounded to C's type, to the columns of C from n0 on.
-void put(const Product& p, const float* from, int64_t n0, int64_t n) {
-  parallel_for(p.m, 16, [&](int64_t r, int64_t end) {
-    for (; r < end; ++r) {
-      const float* row = from + r * n;
-      if (p.out == DType::bf16)
-        kernels().bf16.from_f32(n, row, static_cast<BFloat16*>(p.c) + r * p.c_stride + n0);
-      else
-        std::memcpy(static_cast<float*>(p.c) + r * p.c_stride + n0, row, n * sizeof(float));
-    }
-  });
-}
-
 // True if our packed product is faster than oneDNN's. For bf16 it is if the processor has no bf16 products.
 // For f32 it is if an operand that is not transposed has rows that begin in the same cache sets: oneDNN
 // does not pack such operands.
@@ -194,34 +170,6 @@ void packed_product(const Product& p) {
   parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) kernels().product(shares[i], scratch.data() + i * floats);
   });
-}
-
-// True for a few rows of activations times a weight [n, k]: the time is that of reading the weight once.
-bool is_thin(const Product& p) {
-  return p.m <= kThinRows && !p.a.transposed && p.b.transposed && p.n >= 16 && p.k >= 16;
-}
-
-void thin_product(const Product& p) {
-  const Scratch a(p.m * p.k), c(p.m * p.n);
-  expand(p.a, p.m, p.k, a.data());
-  const auto columns = [&]<typename T>(const T* b) {
-    const ThinProduct<T> thin{p.m, p.k, a.data(), b, p.b.stride, c.data(), p.n};
-    constexpr int64_t kGrain = 1 << 18;  // elements of B per task
-    const int64_t columns_a_task = std::max<int64_t>(8, kGrain / p.k);
-    parallel_tasks((p.n + columns_a_task - 1) / columns_a_task, [&](int64_t task, int) {
-      const int64_t begin = task * columns_a_task;
-      kernels().typed<T>().thin_product(thin, begin, std::min(p.n, begin + columns_a_task));
-    });
-  };
-  p.b.type == WeightType::f32 ? columns(static_cast<const float*>(p.b.data))
-                              : columns(static_cast<const BFloat16*>(p.b.data));
-  for (int64_t r = 0; r < p.m; ++r) {
-    float* row = c.data() + r * p.n;
-    if (p.bias) kernels().axpy(p.n, 1, p.bias, row);
-    if (!p.accumulate) continue;
-    for (int64_t j = 0; j < p.n; ++j) row[j] += element(p.c, p.out, r * p.c_stride + j);
-  }
-  put(p, c.data(), 0, p.n);
 }
 
 }  // namespace
@@ -289,7 +237,7 @@ void matrix_product(const Product& p) {
     return decoded_product(p);
   }
   if (p.k == 0) return generic_matrix_product(p);
-  if (is_thin(p)) return thin_product(p);
+  if (p.m <= kFewRows && row_product_takes(p)) return row_product(p);
   if (is_packed(p)) return packed_product(p);
   if (p.a.type == WeightType::bf16 && !bf16_is_fast())
     return generic_matrix_product(p);  // small, or without SIMD

@@ -193,15 +193,15 @@ struct Update {
   float bias1 = 1, bias2 = 1;  // 1 - beta1^t, 1 - beta2^t
 };
 
-// A few rows times a matrix stored as [n, k], as in decoding:
+// Rows times a matrix stored as [n, k], as activations meet a weight:
 //   c[r, j] = sum_l a[r, l] b[j, l] for j in [begin, end).
-// Reads each row of b once, at the speed of memory.
-inline constexpr int64_t kThinRows = 8;
+// The bits of c[r, j] depend on row r of a and row j of b alone. Few rows read b once, at the speed of memory.
 template <typename T>
-struct ThinProduct {
-  int64_t rows, k;  // rows <= kThinRows
-  const float* a;   // [rows, k]
-  const T* b;       // [n, k]
+struct RowProduct {
+  int64_t rows, k;
+  const float* a;  // [rows, k]
+  int64_t a_stride;
+  const T* b;  // [n, k]
   int64_t b_stride;
   float* c;  // [rows, n]
   int64_t c_stride;
@@ -224,7 +224,7 @@ struct TypedKernels {
   // table[ids[r], c] += x[r, c] for columns [begin, end); rows in order.
   void (*scatter_add)(int64_t rows, int64_t width, const T* x, const int32_t* ids, int64_t begin, int64_t end,
                       float* table);
-  void (*thin_product)(const ThinProduct<T>&, int64_t begin, int64_t end);
+  void (*row_product)(const RowProduct<T>&, int64_t begin, int64_t end);
   // Independent tasks of an attention pass. Scratch: see attention_scratch().
   void (*attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query,
                     float* scratch);

@@ -1,8 +1,12 @@
 #include "qkv/ops/weight_product.h"
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
+#include "qkv/autograd/graph.h"
 #include "qkv/base/error.h"
+#include "qkv/kernels/row_product.h"
 
 namespace qkv {
 
@@ -18,6 +22,16 @@ void expect_weight(std::string_view op, const Weight& weight, DType t) {
 namespace {
 
 const ActivationWatch::See* watching = nullptr;
+
+// True where a row of the result must not depend on the other rows: in inference, where a prompt may come at
+// once, in parts or beside others. Training takes the faster product, as does who sets QKV_FAST_PRODUCTS.
+bool rows_stand_alone() {
+  static const bool fast = [] {
+    const char* set = std::getenv("QKV_FAST_PRODUCTS");
+    return set != nullptr && std::string_view(set) != "0";
+  }();
+  return !fast && !recording();
+}
 
 }  // namespace
 
@@ -38,7 +52,7 @@ void multiply_by_weight(Product p, const Weight& weight) {
     p.b.transposed = true;
     p.bias = whole.bias != nullptr ? whole.bias + run.first : nullptr;
     p.c = static_cast<std::byte*>(whole.c) + run.first * size_of(p.out);
-    matrix_product(p);
+    rows_stand_alone() && row_product_takes(p) ? row_product(p) : matrix_product(p);
   }
 }
 

@@ -25,6 +25,7 @@
 #include "qkv/kernels/cpu/attention_tiles-inl.h"
 #include "qkv/kernels/cpu/elementwise-inl.h"
 #include "qkv/kernels/cpu/product-inl.h"
+#include "qkv/kernels/cpu/row_product-inl.h"
 #include "qkv/kernels/cpu/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,7 +39,7 @@ template <typename T>
 TypedKernels<T> typed_kernels() {
   return {to_f32<T>,        from_f32<T>,        add<T>,           dropout<T>,
           activation<T>,    activation_grad<T>, residual_norm<T>, residual_norm_grad<T>,
-          cross_entropy<T>, column_sums<T>,     scatter_add<T>,   thin_product<T>,
+          cross_entropy<T>, column_sums<T>,     scatter_add<T>,   row_product<T>,
           attention<T>,     attention_grad<T>};
 }
 

@@ -211,11 +211,11 @@ void scatter_add(int64_t rows, int64_t width, const T* x, const int32_t* ids, in
 }
 
 template <typename T>
-void thin_product(const ThinProduct<T>& p, int64_t begin, int64_t end) {
+void row_product(const RowProduct<T>& p, int64_t begin, int64_t end) {
   for (int64_t r = 0; r < p.rows; ++r)
     for (int64_t j = begin; j < end; ++j) {
       float sum = 0;
-      for (int64_t l = 0; l < p.k; ++l) sum += p.a[r * p.k + l] * at(p.b, j * p.b_stride + l);
+      for (int64_t l = 0; l < p.k; ++l) sum += p.a[r * p.a_stride + l] * at(p.b, j * p.b_stride + l);
       p.c[r * p.c_stride + j] = sum;
     }
 }
@@ -397,7 +397,7 @@ template <typename T>
 TypedKernels<T> typed_kernels() {
   return {to_f32<T>,        from_f32<T>,        add<T>,           dropout<T>,
           activation<T>,    activation_grad<T>, residual_norm<T>, residual_norm_grad<T>,
-          cross_entropy<T>, column_sums<T>,     scatter_add<T>,   thin_product<T>,
+          cross_entropy<T>, column_sums<T>,     scatter_add<T>,   row_product<T>,
           attention<T>,     attention_grad<T>};
 }
 

@@ -77,40 +77,52 @@ TEST(PackedProduct, Bf16) {
   test_packed_products<BFloat16, BFloat16>();
 }
 
-// Few rows of activations times a weight: any number of rows, any part of the columns, on every table.
+// Rows of activations times a weight: any number of rows, any part of the columns, on every table. Each row
+// alone gives the same bits.
 template <typename T>
-void test_thin_products() {
+void test_row_products() {
   for_simd_tables([&](const KernelTable& table) {
-    for (int64_t rows = 1; rows <= kThinRows; ++rows)
-      for (const int64_t k : {1, 7, 16, 31, 64, 100, 2049})
-        for (const int64_t n : {1, 2, 5, 16, 37}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 96, 101, 200})
+      for (const int64_t k : {1, 7, 16, 31, 64, 100, 511, 513, 2049})
+        for (const int64_t n : {1, 2, 5, 16, 37, 80}) {
+          if (rows * k * n > 1 << 22) continue;
           SCOPED_TRACE(testing::Message() << rows << " rows, k " << k << ", n " << n);
-          const int64_t b_stride = k + n % 3, begin = n / 5, end = n - n / 7;
-          const auto a = Buffer<float>::normal(rows * k, 1, 1, 1);
+          const int64_t a_stride = k + rows % 2, b_stride = k + n % 3, begin = n / 5, end = n - n / 7;
+          const auto a = Buffer<float>::normal(rows * a_stride - rows % 2, 1, 1, 1);
           const auto b = Buffer<T>::normal(n * b_stride - n % 3, 2, 1, 3);
           const auto run = [&](const KernelTable& t) {
             auto c = Buffer<float>::constant(rows * (n + 2), 9, 1);
-            t.typed<T>().thin_product({rows, k, a.data(), b.data(), b_stride, c.data(), n + 2}, begin, end);
+            t.typed<T>().row_product({rows, k, a.data(), a_stride, b.data(), b_stride, c.data(), n + 2},
+                                     begin, end);
             return c;
           };
           std::vector<double> bound(rows * (n + 2), 0);
           for (int64_t r = 0; r < rows; ++r)
             for (int64_t j = begin; j < end; ++j)
               for (int64_t l = 0; l < k; ++l)
-                bound[r * (n + 2) + j] +=
-                    2 * static_cast<double>(k) * kEps * std::abs(a.at(r * k + l) * b.at(j * b_stride + l));
+                bound[r * (n + 2) + j] += 2 * static_cast<double>(k) * kEps *
+                                          std::abs(a.at(r * a_stride + l) * b.at(j * b_stride + l));
+          const auto got = run(table);
           expect_close(
-              run(table), run(generic_kernels()), [&](int64_t i) { return bound[i]; }, "c");
+              got, run(generic_kernels()), [&](int64_t i) { return bound[i]; }, "c");
+          std::vector<float> alone(n + 2);
+          for (int64_t r = 0; r < rows; ++r) {
+            table.typed<T>().row_product(
+                {1, k, a.data() + r * a_stride, a_stride, b.data(), b_stride, alone.data(), n + 2}, begin,
+                end);
+            for (int64_t j = begin; j < end; ++j)
+              ASSERT_EQ(alone[j], got.at(r * (n + 2) + j)) << "row " << r << ", column " << j;
+          }
           if (testing::Test::HasFailure()) return;
         }
   });
 }
 
-TEST(ThinProduct, F32) {
-  test_thin_products<float>();
+TEST(RowProduct, F32) {
+  test_row_products<float>();
 }
-TEST(ThinProduct, Bf16) {
-  test_thin_products<BFloat16>();
+TEST(RowProduct, Bf16) {
+  test_row_products<BFloat16>();
 }
 
 // On processors with tiles, these use them: forward, input gradient, weight gradient.

@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/base/parallel.h"
 #include "qkv/base/rng.h"
+#include "qkv/kernels/kernels.h"
 #include "qkv/ops/cross_entropy.h"
 #include "qkv/ops/dequantize.h"
 #include "qkv/ops/embedding.h"
@@ -104,6 +108,44 @@ TEST(QuantizedWeights, NarrowWeightsTakeF32Activations) {
   const Tensor x = normal({11, 256}, 9), w = normal({40, 256}, 10);
   const Tensor narrow = dequantized(w, DType::bf16);
   expect_near(linear(x, narrow, {}), linear(x, dequantized(narrow, DType::f32), {}), 1e-3);
+}
+
+Tensor in_type(const Tensor& x, DType type) {
+  if (type == DType::f32) return x;
+  Tensor out = Tensor::empty(x.shape(), type);
+  kernels().bf16.from_f32(x.count(), x.data<float>(), out.mutable_values<BFloat16>().data());
+  return out;
+}
+
+// In inference a row of f32 or bf16 has the bits that it has alone, whatever the number of rows and threads.
+TEST(WeightProduct, GivesARowItsBitsInAnyCompany) {
+  if (kernels().product == nullptr) GTEST_SKIP() << "the plain loops alone";
+  const NoGrad guard;
+  const int threads = num_threads();
+  for (const DType type : {DType::f32, DType::bf16}) {
+    if (type == DType::bf16 && bf16_is_fast()) continue;
+    for (const int64_t k : {64, 300, 1100}) {
+      const Tensor x = in_type(normal({140, k}, 1), type), w = in_type(normal({77, k}, 2), type),
+                   bias = normal({77}, 3);
+      const Tensor all = linear(x, w, bias);
+      const auto row_of = [&](const Tensor& y, int64_t r) {
+        const auto* bytes = reinterpret_cast<const char*>(y.value_bytes().data());
+        const size_t row = y.value_bytes().size() / y.rows();
+        return std::string(bytes + r * row, row);
+      };
+      for (const auto& [first, end] : {std::pair<int64_t, int64_t>{0, 1}, {5, 7}, {7, 16}, {90, 140}}) {
+        const Tensor some = linear(x.slice_rows(first, end), w, bias);
+        for (int64_t r = first; r < end; ++r)
+          ASSERT_EQ(row_of(some, r - first), row_of(all, r)) << name_of(type) << ", k " << k << ", row " << r;
+      }
+      for (const int team : {1, 2, 3}) {
+        set_num_threads(team);
+        const Tensor again = linear(x, w, bias);
+        for (int64_t r = 0; r < 140; ++r) ASSERT_EQ(row_of(again, r), row_of(all, r)) << team << " threads";
+      }
+      set_num_threads(threads);
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,187 @@
+// Products of rows of activations by rows of a weight, each read along k: lane i of a vector sums elements i,
+// i + lanes, i + 2 lanes, ... in order, and the lanes are added at the end. So an element has the same bits
+// whatever the other rows are, and whatever stays in the caches meanwhile.
+#if defined(QKV_KERNELS_CPU_ROW_PRODUCT_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_CPU_ROW_PRODUCT_INL_H
+#undef QKV_KERNELS_CPU_ROW_PRODUCT_INL_H
+#else
+#define QKV_KERNELS_CPU_ROW_PRODUCT_INL_H
+#endif
+
+#include "qkv/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv {
+namespace HWY_NAMESPACE {
+
+// Columns [begin, begin + kColumns) of a thin product: a sum a row and column in registers, each vector of b
+// loaded once for all rows.
+template <int kRows, int kColumns, typename T>
+HWY_INLINE void thin_columns(const RowProduct<T>& p, int64_t begin) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const T* b = p.b + begin * p.b_stride;
+  VF sums[kRows][kColumns];
+  for (auto& row : sums)
+    for (VF& s : row) s = hn::Zero(d);
+  const auto add = [&](int64_t l, int64_t n) HWY_ATTR {
+    VF bs[kColumns];
+    for (int j = 0; j < kColumns; ++j) bs[j] = load_part(d, b + j * p.b_stride + l, n);
+    for (int r = 0; r < kRows; ++r) {
+      const VF x = load_part(d, p.a + r * p.a_stride + l, n);
+      for (int j = 0; j < kColumns; ++j) sums[r][j] = hn::MulAdd(x, bs[j], sums[r][j]);
+    }
+  };
+  int64_t l = 0;
+  for (; l + lanes <= p.k; l += lanes) add(l, lanes);
+  if (l < p.k) add(l, p.k - l);
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kColumns; ++j) p.c[r * p.c_stride + begin + j] = sum_of(d, sums[r][j]);
+}
+
+// c = b a for one row a. Memory sets the pace, so b is read as two streams, each in the order it lies in, and
+// ahead of its use: the processor's own prefetching ends where a page ends.
+template <int kStreams, typename T>
+HWY_INLINE void thin_streams(const RowProduct<T>& p, int64_t begin, int64_t rows) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kAhead = 2048;  // bytes
+  for (int64_t j = begin; j < begin + rows; ++j) {
+    VF sums[kStreams];
+    const T* b[kStreams];
+    for (int s = 0; s < kStreams; ++s) {
+      b[s] = p.b + (j + s * rows) * p.b_stride;
+      sums[s] = hn::Zero(d);
+    }
+    constexpr int64_t kLine = 64 / sizeof(T);  // elements of a cache line
+    int64_t l = 0;
+    for (; l + kLine <= p.k; l += kLine) {
+      for (int s = 0; s < kStreams; ++s) __builtin_prefetch(reinterpret_cast<const char*>(b[s] + l) + kAhead);
+      for (int64_t i = l; i < l + kLine; i += lanes) {
+        const VF x = load(d, p.a + i);
+        for (int s = 0; s < kStreams; ++s) sums[s] = hn::MulAdd(x, load(d, b[s] + i), sums[s]);
+      }
+    }
+    for (; l < p.k; l += lanes) {
+      const int64_t n = std::min(lanes, p.k - l);
+      const VF x = load_part(d, p.a + l, n);
+      for (int s = 0; s < kStreams; ++s) sums[s] = hn::MulAdd(x, load_part(d, b[s] + l, n), sums[s]);
+    }
+    for (int s = 0; s < kStreams; ++s) p.c[j + s * rows] = sum_of(d, sums[s]);
+  }
+}
+
+template <typename T>
+void thin_row(const RowProduct<T>& p, int64_t begin, int64_t end) {
+  const int64_t half = (end - begin) / 2;
+  thin_streams<2>(p, begin, half);
+  thin_streams<1>(p, begin + 2 * half, end - begin - 2 * half);
+}
+
+template <int kRows, typename T>
+void thin_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
+  constexpr int kColumns = kRows == 1 ? 8 : kRows == 2 ? 4 : 2;  // about as many sums as hide their latency
+  int64_t j = begin;
+  for (; j + kColumns <= end; j += kColumns) thin_columns<kRows, kColumns>(p, j);
+  for (; j < end; ++j) thin_columns<kRows, 1>(p, j);
+}
+
+// Sums of kTileRows rows of A by kTileColumns rows of B over `length` elements, one vector each, in
+// registers; `sums` has those of the elements before, or zeros.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int64_t kRowsInTile = 6;
+#else
+constexpr int64_t kRowsInTile = 3;
+#endif
+constexpr int64_t kColumnsInTile = 4;
+
+// Elements of k, rows of A and rows of B that stay in the caches: those of A in L2, eight of B in L1.
+constexpr int64_t kRunOfK = 512, kRowsOfA = 96, kRowsOfB = 128, kPackedRows = 2 * kColumnsInTile;
+
+struct RowBlocks {
+  std::vector<float> a = std::vector<float>(kRowsOfA * kRunOfK),
+                     b = std::vector<float>(kPackedRows * kRunOfK);
+  // A vector for each row and column.
+  std::vector<float> sums = std::vector<float>(kRowsOfA * kRowsOfB * HWY_LANES(float));
+};
+
+template <int64_t kRows>
+HWY_INLINE void add_tile(const float* a, const float* b, int64_t length, bool first, float* sums) {
+  const DF d;
+  constexpr int64_t kLanes = HWY_LANES(float);
+  VF s[kRows][kColumnsInTile];
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t j = 0; j < kColumnsInTile; ++j)
+      s[i][j] = first ? hn::Zero(d) : hn::LoadU(d, sums + (i * kRowsOfB + j) * kLanes);
+  for (int64_t l = 0; l < length; l += kLanes) {
+    VF x[kRows];
+    for (int64_t i = 0; i < kRows; ++i) x[i] = hn::LoadU(d, a + i * kRunOfK + l);
+    for (int64_t j = 0; j < kColumnsInTile; ++j) {
+      const VF y = hn::LoadU(d, b + j * kRunOfK + l);
+      for (int64_t i = 0; i < kRows; ++i) s[i][j] = hn::MulAdd(x[i], y, s[i][j]);
+    }
+  }
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t j = 0; j < kColumnsInTile; ++j) hn::StoreU(s[i][j], d, sums + (i * kRowsOfB + j) * kLanes);
+}
+
+// Packs `length` elements of `count` rows, with zeros up to a whole vector; other rows are left.
+template <typename T>
+HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t count, int64_t length, float* out) {
+  const DF d;
+  constexpr int64_t kLanes = HWY_LANES(float);
+  for (int64_t r = 0; r < count; ++r, x += stride, out += kRunOfK) {
+    int64_t l = 0;
+    for (; l + 4 * kLanes <= length; l += 4 * kLanes)
+      for (int64_t i = l; i < l + 4 * kLanes; i += kLanes) store(d, load(d, x + i), out + i);
+    for (; l < length; l += kLanes) store(d, load_part(d, x + l, std::min(kLanes, length - l)), out + l);
+  }
+}
+
+template <typename T>
+void many_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
+  const DF d;
+  constexpr int64_t kLanes = HWY_LANES(float);
+  RowBlocks blocks;
+  for (int64_t j0 = begin; j0 < end; j0 += kRowsOfB)
+    for (int64_t r0 = 0; r0 < p.rows; r0 += kRowsOfA) {
+      const int64_t columns = std::min(kRowsOfB, end - j0), rows = std::min(kRowsOfA, p.rows - r0);
+      for (int64_t l0 = 0; l0 < p.k; l0 += kRunOfK) {
+        const int64_t length = std::min(kRunOfK, p.k - l0);
+        pack_rows(p.a + r0 * p.a_stride + l0, p.a_stride, rows, length, blocks.a.data());
+        for (int64_t j = 0; j < columns; j += kPackedRows) {
+          pack_rows(p.b + (j0 + j) * p.b_stride + l0, p.b_stride, std::min(kPackedRows, columns - j), length,
+                    blocks.b.data());
+          for (int64_t r = 0; r < rows;) {
+            const int64_t count = r + kRowsInTile <= rows ? kRowsInTile : 1;
+            for (int64_t g = 0; g < kPackedRows; g += kColumnsInTile) {
+              const float *a = blocks.a.data() + r * kRunOfK, *b = blocks.b.data() + g * kRunOfK;
+              float* sums = blocks.sums.data() + (r * kRowsOfB + j + g) * kLanes;
+              count == 1 ? add_tile<1>(a, b, length, l0 == 0, sums)
+                         : add_tile<kRowsInTile>(a, b, length, l0 == 0, sums);
+            }
+            r += count;
+          }
+        }
+      }
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t j = 0; j < columns; ++j)
+          p.c[(r0 + r) * p.c_stride + j0 + j] =
+              sum_of(d, hn::LoadU(d, blocks.sums.data() + (r * kRowsOfB + j) * kLanes));
+    }
+}
+
+template <typename T>
+void row_product(const RowProduct<T>& p, int64_t begin, int64_t end) {
+  constexpr int64_t kFew = 8;
+  using Function = void (*)(const RowProduct<T>&, int64_t, int64_t);
+  static constexpr Function kByRows[kFew] = {thin_row<T>,     thin_rows<2, T>, thin_rows<3, T>,
+                                             thin_rows<4, T>, thin_rows<5, T>, thin_rows<6, T>,
+                                             thin_rows<7, T>, thin_rows<8, T>};
+  p.rows <= kFew ? kByRows[p.rows - 1](p, begin, end) : many_rows(p, begin, end);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qkv
+HWY_AFTER_NAMESPACE();
+#endif

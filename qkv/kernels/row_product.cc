@@ -1,0 +1,85 @@
+#include "qkv/kernels/row_product.h"
+
+#include <algorithm>
+
+#include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
+#include "qkv/tensor/storage.h"
+
+namespace qkv {
+namespace {
+
+std::shared_ptr<Storage> floats(int64_t n) {
+  return Storage::allocate(static_cast<size_t>(n) * sizeof(float));
+}
+float* values(const std::shared_ptr<Storage>& storage) {
+  return reinterpret_cast<float*>(storage->data());
+}
+
+// Rows of A in f32: its own memory, or a copy.
+struct Rows {
+  std::shared_ptr<Storage> copy;
+  const float* data;
+  int64_t stride;
+  explicit Rows(const Product& p) {
+    if (p.a.type == WeightType::f32) {
+      data = static_cast<const float*>(p.a.data), stride = p.a.stride;
+      return;
+    }
+    copy = floats(p.m * p.k);
+    data = values(copy), stride = p.k;
+    parallel_for(p.m, 16, [&](int64_t r, int64_t end) {
+      for (; r < end; ++r)
+        kernels().bf16.to_f32(p.k, static_cast<const BFloat16*>(p.a.from(r, 0).data), values(copy) + r * p.k);
+    });
+  }
+};
+
+}  // namespace
+
+bool row_product_takes(const Product& p) {
+  const auto dense = [](WeightType type) { return type == WeightType::f32 || type == WeightType::bf16; };
+  const bool types =
+      dense(p.a.type) && dense(p.b.type) && (p.a.type == WeightType::f32 || p.a.type == p.b.type);
+  const bool any = kernels().product != nullptr && (p.a.type == WeightType::f32 || !bf16_is_fast());
+  return types && (any || p.m <= kFewRows) && !p.a.transposed && p.b.transposed && p.n >= 16 && p.k >= 16;
+}
+
+void row_product(const Product& p) {
+  const Rows a(p);
+  const bool direct = p.out == DType::f32 && !p.accumulate;
+  const auto scratch = direct ? nullptr : floats(p.m * p.n);
+  float* sums = direct ? static_cast<float*>(p.c) : values(scratch);
+  const int64_t stride = direct ? p.c_stride : p.n;
+  const auto finish = [&](int64_t begin, int64_t n) {
+    for (int64_t r = 0; r < p.m; ++r) {
+      float* row = sums + r * stride + begin;
+      if (p.bias) kernels().axpy(n, 1, p.bias + begin, row);
+      if (direct) continue;
+      const int64_t at = r * p.c_stride + begin;
+      if (p.out == DType::f32) {
+        kernels().axpy(n, 1, row, static_cast<float*>(p.c) + at);
+      } else {
+        auto* c = static_cast<BFloat16*>(p.c) + at;
+        for (int64_t j = 0; j < n && p.accumulate; ++j) row[j] += static_cast<float>(c[j]);
+        kernels().bf16.from_f32(n, row, c);
+      }
+    }
+  };
+  const auto columns = [&]<typename T>(const T* b) {
+    const RowProduct<T> rows{p.m, p.k, a.data, a.stride, b, p.b.stride, sums, stride};
+    constexpr int64_t kGrain = 1 << 18;  // elements of B per task, where reading them is all
+    const int64_t share = (p.n + num_threads() - 1) / num_threads(),
+                  at_once =
+                      p.m <= kFewRows ? std::max<int64_t>(8, kGrain / p.k) : std::min<int64_t>(128, share);
+    parallel_tasks((p.n + at_once - 1) / at_once, [&](int64_t task, int) {
+      const int64_t begin = task * at_once, end = std::min(p.n, begin + at_once);
+      kernels().typed<T>().row_product(rows, begin, end);
+      finish(begin, end - begin);
+    });
+  };
+  p.b.type == WeightType::f32 ? columns(static_cast<const float*>(p.b.data))
+                              : columns(static_cast<const BFloat16*>(p.b.data));
+}
+
+}  // namespace qkv
