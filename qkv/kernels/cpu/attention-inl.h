@@ -281,7 +281,8 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
   const int64_t end = mask.end_key(q1, a.key_lengths[t.sequence]);
   pack_transposed(t, a.q, a.q_stride, a.d_qk, a.scale, q_t);
 
-  for (int64_t k0 = mask.first_key(q0); k0 < end; k0 += kKeyTile) {
+  // Tiles begin at multiples of their length: which keys are summed together does not depend on the queries.
+  for (int64_t k0 = mask.first_key(q0) / kKeyTile * kKeyTile; k0 < end; k0 += kKeyTile) {
     const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
     const TileCover cover = mask.cover(q0, q1, k0, k1);
     if (cover == TileCover::empty) continue;
@@ -365,7 +366,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
   const Mask mask = a.mask_of(t.sequence);
   const int64_t position = t.position(0), end = mask.end_key(position + 1, a.key_lengths[t.sequence]);
   int64_t rows[kKeyTile], next_rows[kKeyTile];
-  const int64_t first = mask.first_key(position);
+  const int64_t first = mask.first_key(position) / kKeyTile * kKeyTile;
   if (first < end) rows_of_keys(a, t.sequence, first, std::min(end, first + kKeyTile), next_rows);
   for (int64_t k0 = first; k0 < end; k0 += kKeyTile) {
     constexpr int kAtOnce = 4;

@@ -257,7 +257,7 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
   const int64_t end = mask.end_key(end_position, a.key_lengths[sequence]);
   {
     const TileScope<unit> scope;
-    for (int64_t k0 = mask.first_key(first_position); k0 < end; k0 += kKeyTile) {
+    for (int64_t k0 = mask.first_key(first_position) / kKeyTile * kKeyTile; k0 < end; k0 += kKeyTile) {
       const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0, keys = tile_padded(count);
       if (mask.cover(first_position, end_position, k0, k1) == TileCover::empty) continue;
       copy_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, k0, k1, k_tile);
