@@ -109,7 +109,11 @@ inline void run(const Library& library, const char* function, void* context, std
 inline void add_vocabulary(qkv::GgufParts& parts, int64_t size) {
   using qkv::GgufValue;
   std::vector<std::string> tokens;
-  for (int64_t i = 0; i < size; ++i) tokens.push_back(i == 0 ? "<unk>" : "t" + std::to_string(i));
+  // Letters, so that text has tokens; the rest only fills the table.
+  for (int64_t i = 0; i < size; ++i)
+    tokens.push_back(i == 0    ? "<unk>"
+                     : i <= 26 ? std::string(1, static_cast<char>('a' + i - 1))
+                               : fmt::format("t{}", i));
   const auto n = static_cast<size_t>(size);
   std::vector<int64_t> types(n, 1);
   types[0] = 2;

@@ -11,6 +11,21 @@ namespace qkv {
 namespace {
 
 thread_local bool is_recording = true;
+thread_local bool is_part_of_training = false;
+
+// While one exists, ops that do not record belong to a pass that does: a backward pass, or the first run of a
+// part that runs again.
+class PartOfTraining {
+ public:
+  PartOfTraining() : before_(std::exchange(is_part_of_training, true)) {}
+  ~PartOfTraining() { is_part_of_training = before_; }
+  PartOfTraining(const PartOfTraining&) = delete;
+  PartOfTraining& operator=(const PartOfTraining&) = delete;
+
+ private:
+  bool before_;
+};
+
 std::atomic<int64_t> next_id{0};
 
 // a + b into a where nobody else sees a, else into a new tensor.
@@ -105,6 +120,10 @@ bool recording() {
   return is_recording;
 }
 
+bool inferring() {
+  return !is_recording && !is_part_of_training;
+}
+
 bool wants_grad(std::initializer_list<const Tensor*> tensors) {
   if (!is_recording) return false;
   for (const Tensor* t : tensors)
@@ -146,6 +165,7 @@ Tensor watch(const Tensor& x, std::function<void(const Tensor& gradient)> seen) 
 
 void backward(std::span<const Seed> seeds) {
   const NoGrad guard;
+  const PartOfTraining training;
   struct Older {
     bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
       return a->id() < b->id();
@@ -234,6 +254,7 @@ std::vector<Tensor> recompute(const std::vector<Tensor>& inputs,
   std::vector<Tensor> outputs;
   {
     const NoGrad guard;
+    const PartOfTraining training;
     outputs = f(inputs);
   }
   const auto node = std::make_shared<Recompute>(inputs, std::move(f));

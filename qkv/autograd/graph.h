@@ -81,6 +81,8 @@ void connect(Tensor& x, std::shared_ptr<Node> node, int slot = 0);
 
 // True while ops record. wants_grad() also requires that one of these tensors needs a gradient.
 bool recording();
+// True while ops neither record nor belong to a pass that does: its gradient, or what it computes again.
+bool inferring();
 bool wants_grad(std::initializer_list<const Tensor*> tensors);
 
 // While one of these exists, the ops of its thread do not record.

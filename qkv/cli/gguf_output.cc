@@ -30,7 +30,7 @@ std::optional<FileType> type_named(const std::string& name) {
   return type;
 }
 
-// What counts in the model for the text of the file.
+// The columns that count in the model for the text of the file.
 std::map<std::string, std::vector<float>> importance_of(const GgufOutput& o, const std::string& from) {
   const TextModel m = load_language_model(from);
   const auto text = read_file(o.calibrate);
@@ -40,6 +40,7 @@ std::map<std::string, std::vector<float>> importance_of(const GgufOutput& o, con
   const bool has_start = m.special.bos >= 0 && begin.front() == m.special.bos;
   const int64_t length = std::min<int64_t>(kWindow, m.model->spec().longest()) - (has_start ? 1 : 0),
                 tokens = std::min<int64_t>(std::ssize(ids), o.calibration_tokens);
+  check(length > 0, "{}: its context has no room for a text", from);
   std::vector<std::vector<int32_t>> windows;
   for (int64_t i = 0; i + 1 < tokens; i += length) {
     windows.emplace_back(has_start ? 1 : 0, static_cast<int32_t>(m.special.bos));

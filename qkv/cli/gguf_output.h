@@ -10,7 +10,7 @@ struct GgufOutput {
   std::string type = {};  // name of a file type; empty: tensors keep theirs
   bool requantize = false, overwrite = false;
   std::string calibrate = {};      // text that tells which columns count; empty: all alike
-  int64_t calibration_tokens = 0;  // of that text, at most
+  int64_t calibration_tokens = 0;  // at most, from its beginning
 };
 
 // Writes the file with progress on stderr, and prints its size at the end.

@@ -39,6 +39,7 @@ void run(const Options& o) {
   if (gguf) {
     namespace fs = std::filesystem;
     const std::string folder = o.out + ".whole", whole = folder + "/" + fs::path(o.out).stem().string();
+    check(!fs::exists(folder), "{}: exists already; it is needed for the whole model", folder);
     const auto remove = [](const std::string* path) {
       std::error_code ignored;
       fs::remove_all(*path, ignored);

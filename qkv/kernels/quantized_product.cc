@@ -37,9 +37,9 @@ class Activations {
       for (; r < end; ++r) {
         const void* row = p.a.from(r, 0).data;
         if (!wide.empty()) kernels().bf16.to_f32(p.k, static_cast<const BFloat16*>(row), wide.data());
-        quantized_kernels().quantize(p.k, rows_.block,
-                                     wide.empty() ? static_cast<const float*>(row) : wide.data(), x + r * stride,
-                                     bytes + r * stride, e + r * factors_, sums + r * groups_);
+        quantized_kernels().quantize(
+            p.k, rows_.block, wide.empty() ? static_cast<const float*>(row) : wide.data(), x + r * stride,
+            bytes + r * stride, e + r * factors_, sums + r * groups_);
       }
     });
   }

@@ -42,7 +42,8 @@ bool row_product_takes(const Product& p) {
   const bool types =
       dense(p.a.type) && dense(p.b.type) && (p.a.type == WeightType::f32 || p.a.type == p.b.type);
   const bool any = kernels().product != nullptr && (p.a.type == WeightType::f32 || !bf16_is_fast());
-  return types && (any || p.m <= kFewRows) && !p.a.transposed && p.b.transposed && p.n >= 16 && p.k >= 16;
+  return p.m > 0 && types && (any || p.m <= kFewRows) && !p.a.transposed && p.b.transposed && p.n >= 16 &&
+         p.k >= 16;
 }
 
 void row_product(const Product& p) {

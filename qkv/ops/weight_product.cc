@@ -30,7 +30,7 @@ bool rows_stand_alone() {
     const char* set = std::getenv("QKV_FAST_PRODUCTS");
     return set != nullptr && std::string_view(set) != "0";
   }();
-  return !fast && !recording();
+  return !fast && inferring();
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ HWY_INLINE void transpose(__m256i (&v)[8]) {
 struct InBytes {
   using Element = uint8_t;
   static constexpr bool kScaled = false, kOwnOffsets = false;
-  static constexpr int kOffset = 0;  // of every element, unless groups have their own
+  static constexpr int kOffset = 0;  // that of every element, unless groups have their own
 };
 template <WeightType>
 struct Form;
@@ -131,7 +131,7 @@ struct Form<WeightType::q6_k> : InBytes {
   static constexpr int kMost = 63, kGroup = 16;
   static constexpr bool kScaled = true, kOwnOffsets = true;
   static HWY_INLINE __m256i run(const Block& b, int i) { return six_bits(b, i / 4, i % 4); }
-  // Of groups [8 i, 8 i + 8).
+  // Those of groups [8 i, 8 i + 8).
   static HWY_INLINE __m256i scales(const Block& b, int i) {
     const __m128i all = load_128(b.scales);
     const __m256i lanes = _mm256_cvtepi8_epi32(i == 0 ? all : _mm_srli_si128(all, 8));
@@ -173,11 +173,11 @@ struct Panel {
   using Element = typename F::Element;
   static constexpr bool kBytes = sizeof(Element) == 1;
   static constexpr int64_t kInLane = kBytes ? 4 : 2, kElements = FormOf<F>::kElements;
-  static constexpr int64_t kDepth = kBytes ? 512 : 512;  // elements at a time: whole blocks
+  static constexpr int64_t kDepth = 512;  // elements at a time: whole blocks
   static constexpr int64_t kBlocks = kDepth / kElements, kGroups = kDepth / kMinimumGroup;
   alignas(64) Element w[kDepth / kInLane][kColumns][kInLane];
   alignas(64) int16_t scales[kGroups][kColumns][2];       // both numbers of a lane are the same
-  alignas(64) int16_t offsets[kGroups / 2][kColumns][2];  // of two groups of 16 elements
+  alignas(64) int16_t offsets[kGroups / 2][kColumns][2];  // in a lane those of two groups of 16 elements
   alignas(64) int16_t minima[kGroups / 2][kColumns][2];   // the same
   alignas(64) float d[kBlocks][kColumns], m[kBlocks][kColumns];
 
@@ -277,7 +277,7 @@ HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int
   const float* all_e = a.e + r * factors + first;
   V32S dots[kRows][2];
   const auto set_dots = [&]() HWY_ATTR {
-    each<kRows>([&](auto i) { dots[i][0] = dots[i][1] = hn::Zero(d32); });
+    each<kRows>([&](auto i) HWY_ATTR { dots[i][0] = dots[i][1] = hn::Zero(d32); });
   };
   // Adds the sums of `numbers` times the activations' sums.
   const auto add_sums = [&](const int16_t(*numbers)[kColumns][2], int64_t b) HWY_ATTR {

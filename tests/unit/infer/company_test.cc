@@ -1,5 +1,6 @@
+// Covers: qkv/kernels/row_product.cc
 // A sequence has the bits that it has alone: read at once, in parts or token by token, with others or
-// without. Covers: qkv/kernels/row_product.cc
+// without.
 #include <gtest/gtest.h>
 
 #include <numeric>
