@@ -15,9 +15,9 @@
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/quantized_product.h"
 #include "qkv/kernels/row_product.h"
+#include "qkv/kernels/scratch.h"
 #include "qkv/kernels/tile_product.h"
 #include "qkv/quant/quantize.h"
-#include "qkv/tensor/storage.h"
 
 namespace qkv {
 namespace {
@@ -110,16 +110,6 @@ Prepared& prepared(const Product& p) {
   if (cache.size() >= 4096) cache.clear();  // bounds the cache if lengths keep changing
   return cache.emplace(key, prepare(p)).first->second;
 }
-
-class Scratch {
- public:
-  explicit Scratch(int64_t floats)
-      : storage_(Storage::allocate(static_cast<size_t>(floats) * sizeof(float))) {}
-  float* data() const { return reinterpret_cast<float*>(storage_->data()); }
-
- private:
-  std::shared_ptr<Storage> storage_;
-};
 
 // True if our packed product is faster than oneDNN's. For bf16 it is if the processor has no bf16 products.
 // For f32 it is if an operand that is not transposed has rows that begin in the same cache sets: oneDNN
@@ -237,7 +227,7 @@ void matrix_product(const Product& p) {
     return decoded_product(p);
   }
   if (p.k == 0) return generic_matrix_product(p);
-  if (p.m <= kFewRows && row_product_takes(p)) return row_product(p);
+  if (p.m <= kFewRows && p.n >= 16 && p.k >= 16 && row_product_takes(p)) return row_product(p);
   if (is_packed(p)) return packed_product(p);
   if (p.a.type == WeightType::bf16 && !bf16_is_fast())
     return generic_matrix_product(p);  // small, or without SIMD

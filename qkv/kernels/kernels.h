@@ -195,8 +195,9 @@ struct Update {
 
 // Rows times a matrix stored as [n, k], as activations meet a weight:
 //   c[r, j] = sum_l a[r, l] b[j, l] for j in [begin, end).
-// The bits of c[r, j] depend on row r of a and row j of b alone. Few rows read b once, at the speed of
-// memory.
+// The bits of c[r, j] depend on row r of a and row j of b alone. Up to kFewRows rows read b once, at the
+// speed of memory.
+inline constexpr int64_t kFewRows = 8;
 template <typename T>
 struct RowProduct {
   int64_t rows, k;

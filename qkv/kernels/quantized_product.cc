@@ -8,6 +8,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/quantized_kernels.h"
+#include "qkv/kernels/scratch.h"
 #include "qkv/quant/block_integers.h"
 #include "qkv/tensor/storage.h"
 
@@ -96,10 +97,9 @@ void quantized_product(const Product& p) {
   }
   parallel_tasks((p.n + kPanelColumns - 1) / kPanelColumns, [&](int64_t task, int) {
     const int64_t begin = task * kPanelColumns, count = std::min(kPanelColumns, p.n - begin);
-    const auto y = Storage::allocate(static_cast<size_t>(p.m * kPanelColumns) * sizeof(float));
-    auto* sums = reinterpret_cast<float*>(y->data());
-    table.panel(a, p.b.from(begin, 0), count, sums, kPanelColumns);
-    finish(p, begin, count, sums, kPanelColumns, 0, p.m);
+    const Scratch sums(p.m * kPanelColumns);
+    table.panel(a, p.b.from(begin, 0), count, sums.data(), kPanelColumns);
+    finish(p, begin, count, sums.data(), kPanelColumns, 0, p.m);
   });
 }
 

@@ -1,38 +1,35 @@
 #include "qkv/kernels/row_product.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
-#include "qkv/tensor/storage.h"
+#include "qkv/kernels/scratch.h"
 
 namespace qkv {
 namespace {
 
-std::shared_ptr<Storage> floats(int64_t n) {
-  return Storage::allocate(static_cast<size_t>(n) * sizeof(float));
-}
-float* values(const std::shared_ptr<Storage>& storage) {
-  return reinterpret_cast<float*>(storage->data());
-}
-
 // Rows of A in f32: its own memory, or a copy.
-struct Rows {
-  std::shared_ptr<Storage> copy;
-  const float* data;
-  int64_t stride;
+class Rows {
+ public:
   explicit Rows(const Product& p) {
     if (p.a.type == WeightType::f32) {
       data = static_cast<const float*>(p.a.data), stride = p.a.stride;
       return;
     }
-    copy = floats(p.m * p.k);
-    data = values(copy), stride = p.k;
+    float* to = copy_.emplace(p.m * p.k).data();
+    data = to, stride = p.k;
     parallel_for(p.m, 16, [&](int64_t r, int64_t end) {
       for (; r < end; ++r)
-        kernels().bf16.to_f32(p.k, static_cast<const BFloat16*>(p.a.from(r, 0).data), values(copy) + r * p.k);
+        kernels().bf16.to_f32(p.k, static_cast<const BFloat16*>(p.a.from(r, 0).data), to + r * p.k);
     });
   }
+  const float* data;
+  int64_t stride;
+
+ private:
+  std::optional<Scratch> copy_;
 };
 
 }  // namespace
@@ -41,16 +38,15 @@ bool row_product_takes(const Product& p) {
   const auto dense = [](WeightType type) { return type == WeightType::f32 || type == WeightType::bf16; };
   const bool types =
       dense(p.a.type) && dense(p.b.type) && (p.a.type == WeightType::f32 || p.a.type == p.b.type);
-  const bool any = kernels().product != nullptr && (p.a.type == WeightType::f32 || !bf16_is_fast());
-  return p.m > 0 && types && (any || p.m <= kFewRows) && !p.a.transposed && p.b.transposed && p.n >= 16 &&
-         p.k >= 16;
+  const bool any = p.a.type == WeightType::f32 || !bf16_is_fast();
+  return p.m > 0 && p.k > 0 && types && (any || p.m <= kFewRows) && !p.a.transposed && p.b.transposed;
 }
 
 void row_product(const Product& p) {
   const Rows a(p);
   const bool direct = p.out == DType::f32 && !p.accumulate;
-  const auto scratch = direct ? nullptr : floats(p.m * p.n);
-  float* sums = direct ? static_cast<float*>(p.c) : values(scratch);
+  const Scratch scratch(direct ? 0 : p.m * p.n);
+  float* sums = direct ? static_cast<float*>(p.c) : scratch.data();
   const int64_t stride = direct ? p.c_stride : p.n;
   const auto finish = [&](int64_t begin, int64_t n) {
     for (int64_t r = 0; r < p.m; ++r) {

@@ -5,16 +5,13 @@
 
 namespace qkv {
 
-// Rows up to which row_product() is the fastest: the time is that of reading the weight once.
-inline constexpr int64_t kFewRows = 8;
-
-// True for A [m, k] of rows in f32 or bf16, and a weight B [n, k], transposed, in f32 or bf16, of 16 rows and
-// columns at least. Not for many rows where products by tiles or of bf16 are much faster, nor without SIMD.
+// True for A [m, k] of rows in f32 or bf16, and a weight B [n, k], transposed, in f32 or bf16; m and k >= 1.
+// Not for many rows of bf16 on processors that multiply bf16 much faster.
 bool row_product_takes(const Product&);
 
 // C as matrix_product() gives it. The bits of a row of C depend on that row of A and on B alone: not on the
 // other rows, nor on the number of threads. They differ between instruction sets. With many rows it takes up
-// to a third longer than matrix_product(). REQUIRES: row_product_takes().
+// to a third longer than matrix_product(). REQUIRES: row_product_takes(), and C overlaps neither A nor B.
 void row_product(const Product&);
 
 }  // namespace qkv

@@ -5,6 +5,7 @@
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/linear.h"
+#include "qkv/ops/weight_product.h"
 
 namespace qkv {
 namespace {
@@ -104,15 +105,15 @@ Tensor add_low_rank(Tensor y, const Tensor& x, const Tensor& a, const Tensor& b,
   const auto node =
       wants_grad({&y, &x, &a, &b}) ? std::make_shared<LowRankNode>(y, x, a, b, low, scale, begin) : nullptr;
   Tensor sum = y.detach();
-  matrix_product({.m = rows,
-                  .n = out,
-                  .k = rank,
-                  .out = x.dtype(),
-                  .a = dense(low.raw(), x.dtype(), rank),
-                  .b = dense(b.raw(), x.dtype(), rank, true),
-                  .c = static_cast<std::byte*>(sum.raw()) + begin * size_of(x.dtype()),
-                  .c_stride = y.width(),
-                  .accumulate = true});
+  multiply_by_weight({.m = rows,
+                      .n = out,
+                      .k = rank,
+                      .out = x.dtype(),
+                      .a = dense(low.raw(), x.dtype(), rank),
+                      .c = static_cast<std::byte*>(sum.raw()) + begin * size_of(x.dtype()),
+                      .c_stride = y.width(),
+                      .accumulate = true},
+                     b.detach());
   if (node) connect(sum, node);
   return sum;
 }

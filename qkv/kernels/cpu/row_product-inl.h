@@ -80,14 +80,13 @@ void thin_row(const RowProduct<T>& p, int64_t begin, int64_t end) {
 
 template <int kRows, typename T>
 void thin_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
-  constexpr int kColumns = kRows == 1 ? 8 : kRows == 2 ? 4 : 2;  // about as many sums as hide their latency
+  constexpr int kColumns = kRows == 2 ? 4 : 2;  // about as many sums as hide their latency
   int64_t j = begin;
   for (; j + kColumns <= end; j += kColumns) thin_columns<kRows, kColumns>(p, j);
   for (; j < end; ++j) thin_columns<kRows, 1>(p, j);
 }
 
-// Sums of kTileRows rows of A by kTileColumns rows of B over `length` elements, one vector each, in
-// registers; `sums` has those of the elements before, or zeros.
+// Rows of A and of B in a tile, whose sums stay in registers.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int64_t kRowsInTile = 6;
 #else
@@ -105,6 +104,7 @@ struct RowBlocks {
   std::vector<float> sums = std::vector<float>(kRowsOfA * kRowsOfB * HWY_LANES(float));
 };
 
+// Adds the products of `length` elements to the sums of a tile, one vector each, or begins them.
 template <int64_t kRows>
 HWY_INLINE void add_tile(const float* a, const float* b, int64_t length, bool first, float* sums) {
   const DF d;
@@ -173,12 +173,11 @@ void many_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
 
 template <typename T>
 void row_product(const RowProduct<T>& p, int64_t begin, int64_t end) {
-  constexpr int64_t kFew = 8;
   using Function = void (*)(const RowProduct<T>&, int64_t, int64_t);
-  static constexpr Function kByRows[kFew] = {thin_row<T>,     thin_rows<2, T>, thin_rows<3, T>,
-                                             thin_rows<4, T>, thin_rows<5, T>, thin_rows<6, T>,
-                                             thin_rows<7, T>, thin_rows<8, T>};
-  p.rows <= kFew ? kByRows[p.rows - 1](p, begin, end) : many_rows(p, begin, end);
+  static constexpr Function kByRows[kFewRows] = {thin_row<T>,     thin_rows<2, T>, thin_rows<3, T>,
+                                                 thin_rows<4, T>, thin_rows<5, T>, thin_rows<6, T>,
+                                                 thin_rows<7, T>, thin_rows<8, T>};
+  p.rows <= kFewRows ? kByRows[p.rows - 1](p, begin, end) : many_rows(p, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE

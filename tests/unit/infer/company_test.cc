@@ -8,7 +8,6 @@
 #include "qkv/autograd/graph.h"
 #include "qkv/infer/decode_state.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/kernels/kernels.h"
 #include "qkv/quant/quantize.h"
 
 namespace qkv {
@@ -57,7 +56,6 @@ void expect_own_bits(const Transformer& model) {
 }
 
 TEST(Company, DoesNotChangeTheBitsOfASequence) {
-  if (kernels().product == nullptr) GTEST_SKIP() << "the plain loops alone";
   const NoGrad guard;
   Transformer model(parse_spec(kConfig, "config"));
   model.parameters().draw(3, DType::f32);
