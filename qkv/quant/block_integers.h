@@ -13,6 +13,7 @@ inline constexpr int kMinimumGroup = 16;
 
 // One block: number i is d w[i] + m u[i / kMinimumGroup]. The integers w have the scales of smaller groups in
 // them; they are less than 2^13 in magnitude, and 256 products by 8 bits fit 32 bits.
+// Elements behind the block's own are not set, nor is u where the type has no minima.
 struct BlockIntegers {
   float d, m;
   int16_t w[256];

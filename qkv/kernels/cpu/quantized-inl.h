@@ -27,12 +27,9 @@ HWY_INLINE V8I times(V16 w, const int16_t* x) {
 HWY_INLINE __m256i pairs_of_bytes(__m256i unsigned_bytes, __m256i signed_bytes) {
   return _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
 }
-// Sixteen bytes in both halves; and those of two rows.
+// Sixteen bytes in both halves.
 HWY_INLINE __m256i twice(const int8_t* p) {
   return _mm256_broadcastsi128_si256(load_128(p));
-}
-HWY_INLINE __m256i both(const uint8_t* p, const uint8_t* q) {
-  return _mm256_set_m128i(load_128(q), load_128(p));
 }
 // Sums of neighbouring lanes: those of a and b by turns of 64 bits.
 HWY_INLINE __m256i neighbours(__m256i a, __m256i b) {
@@ -93,20 +90,6 @@ struct Rows<WeightType::mxfp4> {
 template <class Block_>
 struct RowsWithMinima {
   using Block = Block_;
-  // In each half eight scales, then eight minima.
-  static HWY_INLINE __m256i scales_and_minima(const Block& b, const Block& next) {
-    const __m256i packed = both(b.scales, next.scales);
-    const __m256i low =
-        _mm256_shuffle_epi8(packed, _mm256_setr_epi32(0x03020100, 0x0B0A0908, 0x07060504, 0x0B0A0908,
-                                                      0x03020100, 0x0B0A0908, 0x07060504, 0x0B0A0908));
-    const __m256i high = _mm256_shuffle_epi32(packed, 0x50);  // lanes 0, 0, 1, 1
-    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4),
-                  few = _mm256_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F,
-                                          0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F),
-                  top = _mm256_setr_epi32(0, 0x30303030, 0, 0x30303030, 0, 0x30303030, 0, 0x30303030);
-    return _mm256_or_si256(_mm256_and_si256(_mm256_srlv_epi32(low, shift), few),
-                           _mm256_and_si256(_mm256_srli_epi32(high, 2), top));
-  }
   static HWY_INLINE __m256i products(const Block& b, const Block& next, const int8_t* x, const int16_t*) {
     const __m256i both_scales = scales_and_minima(b, next);
     const __m256i scales[2] = {_mm256_permute4x64_epi64(both_scales, 0x44),

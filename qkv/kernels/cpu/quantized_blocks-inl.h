@@ -30,27 +30,30 @@ HWY_INLINE __m256i low_nibbles(__m256i v) {
 HWY_INLINE __m256i high_nibbles(__m256i v) {
   return low_nibbles(_mm256_srli_epi16(v, 4));
 }
+// The 16 bytes of two rows.
+HWY_INLINE __m256i both(const uint8_t* p, const uint8_t* q) {
+  return _mm256_set_m128i(load_128(q), load_128(p));
+}
 // The 32 numbers of a block's 16 bytes.
 HWY_INLINE __m256i nibbles(const uint8_t* bytes) {
   const __m128i v = load_128(bytes);
   return low_nibbles(_mm256_set_m128i(_mm_srli_epi16(v, 4), v));
 }
 
-// The eight scales and the eight minima of a q4_k or q5_k block, a byte each.
+// Eight scales and eight minima of a q4_k or q5_k block in each half.
 template <typename Block>
-HWY_INLINE uint64_t scales_of_32(const Block& b) {
-  uint32_t u[3];
-  std::memcpy(u, b.scales, 12);
-  return (u[0] & 0x3F3F3F3F) | uint64_t{(u[2] & 0x0F0F0F0F) | ((u[0] >> 6 & 0x03030303) << 4)} << 32;
-}
-template <typename Block>
-HWY_INLINE uint64_t minima_of_32(const Block& b) {
-  uint32_t u[3];
-  std::memcpy(u, b.scales, 12);
-  return (u[1] & 0x3F3F3F3F) | uint64_t{(u[2] >> 4 & 0x0F0F0F0F) | ((u[1] >> 6 & 0x03030303) << 4)} << 32;
-}
-HWY_INLINE __m128i eight_bytes(uint64_t bytes) {
-  return _mm_cvtsi64_si128(static_cast<int64_t>(bytes));
+HWY_INLINE __m256i scales_and_minima(const Block& b, const Block& next) {
+  const __m256i packed = both(b.scales, next.scales);
+  const __m256i low =
+      _mm256_shuffle_epi8(packed, _mm256_setr_epi32(0x03020100, 0x0B0A0908, 0x07060504, 0x0B0A0908,
+                                                    0x03020100, 0x0B0A0908, 0x07060504, 0x0B0A0908));
+  const __m256i high = _mm256_shuffle_epi32(packed, 0x50);  // lanes 0, 0, 1, 1
+  const __m256i shift = _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4),
+                few = _mm256_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F,
+                                        0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F),
+                top = _mm256_setr_epi32(0, 0x30303030, 0, 0x30303030, 0, 0x30303030, 0, 0x30303030);
+  return _mm256_or_si256(_mm256_and_si256(_mm256_srlv_epi32(low, shift), few),
+                         _mm256_and_si256(_mm256_srli_epi32(high, 2), top));
 }
 
 // Elements [64 run, 64 run + 32) of a q4_k or q5_k block; or, if `high`, the 32 after them.

@@ -82,7 +82,13 @@ HWY_INLINE void transpose(__m256i (&v)[8]) {
 
 // How a panel holds blocks of a type: elements of type `Element`; their groups' scales and what they are too
 // large by, where they have that.
-struct InBytes {
+template <WeightType kType>
+struct Sizes {
+  static constexpr int kElements = static_cast<int>(layout_of(kType).elements);
+  static constexpr bool kMinima = has_minima(kType);
+};
+template <WeightType kType>
+struct InBytes : Sizes<kType> {
   using Element = uint8_t;
   static constexpr bool kScaled = false, kOwnOffsets = false;
   static constexpr int kOffset = 0;  // that of every element, unless groups have their own
@@ -91,13 +97,13 @@ template <WeightType>
 struct Form;
 
 template <>
-struct Form<WeightType::q4_0> : InBytes {
+struct Form<WeightType::q4_0> : InBytes<WeightType::q4_0> {
   using Block = BlockQ40;
   static constexpr int kMost = 15, kGroup = 32, kOffset = 8;
   static HWY_INLINE __m256i run(const Block& b, int) { return nibbles(b.qs); }
 };
 template <>
-struct Form<WeightType::mxfp4> : InBytes {
+struct Form<WeightType::mxfp4> : InBytes<WeightType::mxfp4> {
   using Block = BlockMxfp4;
   static constexpr int kMost = 24, kGroup = 32, kOffset = 12;
   static HWY_INLINE __m256i run(const Block& b, int) {
@@ -107,17 +113,20 @@ struct Form<WeightType::mxfp4> : InBytes {
   }
 };
 template <class Block_, int kMost_>
-struct WithMinima : InBytes {
+struct WithMinima : InBytes<Block_::kType> {
   using Block = Block_;
   static constexpr int kMost = kMost_, kGroup = 32;
   static constexpr bool kScaled = true;
   static HWY_INLINE __m256i run(const Block& b, int i) { return numbers_of_32(b, i / 2, i % 2 == 1); }
-  static HWY_INLINE __m256i scales(const Block& b, int) { return twice_in_lanes(scales_of_32(b)); }
-  static HWY_INLINE __m256i minima(const Block& b) { return twice_in_lanes(minima_of_32(b)); }
+  static HWY_INLINE __m256i scales(const Block& b, int) { return twice_in_lanes(both_of(b)); }
+  static HWY_INLINE __m256i minima(const Block& b) { return twice_in_lanes(_mm_srli_si128(both_of(b), 8)); }
 
  private:
-  static HWY_INLINE __m256i twice_in_lanes(uint64_t bytes) {
-    const __m256i lanes = _mm256_cvtepu8_epi32(eight_bytes(bytes));
+  static HWY_INLINE __m128i both_of(const Block& b) {
+    return _mm256_castsi256_si128(scales_and_minima(b, b));
+  }
+  static HWY_INLINE __m256i twice_in_lanes(__m128i bytes) {
+    const __m256i lanes = _mm256_cvtepu8_epi32(bytes);
     return _mm256_or_si256(lanes, _mm256_slli_epi32(lanes, 16));
   }
 };
@@ -126,7 +135,7 @@ struct Form<WeightType::q4_k> : WithMinima<BlockQ4K, 15> {};
 template <>
 struct Form<WeightType::q5_k> : WithMinima<BlockQ5K, 31> {};
 template <>
-struct Form<WeightType::q6_k> : InBytes {
+struct Form<WeightType::q6_k> : InBytes<WeightType::q6_k> {
   using Block = BlockQ6K;
   static constexpr int kMost = 63, kGroup = 16;
   static constexpr bool kScaled = true, kOwnOffsets = true;
@@ -143,28 +152,17 @@ struct Form<WeightType::q6_k> : InBytes {
   }
 };
 template <>
-struct Form<WeightType::q8_0> {
+struct Form<WeightType::q8_0> : Sizes<WeightType::q8_0> {
   using Block = BlockQ80;
   using Element = int16_t;
 };
 
-// Types without a form of their own, with blocks of kElements.
-template <int kElements_, bool kHasMinima>
+// Types without a form of their own.
+template <int kElements_, bool kMinima_>
 struct OtherForm {
   using Element = int16_t;
-};
-
-template <class F>
-struct FormOf;
-template <WeightType kType>
-struct FormOf<Form<kType>> {
-  static constexpr bool kMinima = has_minima(kType);
-  static constexpr int kElements = static_cast<int>(layout_of(kType).elements);
-};
-template <int kElements_, bool kHasMinima>
-struct FormOf<OtherForm<kElements_, kHasMinima>> {
-  static constexpr bool kMinima = kHasMinima;
   static constexpr int kElements = kElements_;
+  static constexpr bool kMinima = kMinima_;
 };
 
 // Columns are rows of B. Numbers of one lane are neighbours along k.
@@ -172,7 +170,7 @@ template <class F, int64_t kColumns>
 struct Panel {
   using Element = typename F::Element;
   static constexpr bool kBytes = sizeof(Element) == 1;
-  static constexpr int64_t kInLane = kBytes ? 4 : 2, kElements = FormOf<F>::kElements;
+  static constexpr int64_t kInLane = kBytes ? 4 : 2, kElements = F::kElements;
   static constexpr int64_t kDepth = 512;  // elements at a time: whole blocks
   static constexpr int64_t kBlocks = kDepth / kElements, kGroups = kDepth / kMinimumGroup;
   alignas(64) Element w[kDepth / kInLane][kColumns][kInLane];
@@ -197,10 +195,10 @@ struct Panel {
     for (int64_t j = 0; j < count; j += 8) {
       const std::byte* row[8];
       for (int64_t i = 0; i < 8; ++i) row[i] = first + std::min(j + i, count - 1) * row_bytes;
-      if constexpr (std::is_same_v<F, OtherForm<kElements, FormOf<F>::kMinima>>)
-        decode_other(b.type, row, blocks, j);
-      else
+      if constexpr (requires { typename F::Block; })
         decode_blocks(row, blocks, j);
+      else
+        decode_other(b.type, row, blocks, j);
     }
   }
 
@@ -232,7 +230,7 @@ struct Panel {
           for (int j = 0; j < 8; ++j) v[j] = F::offsets(*row[j]);
           store(v, offsets + first / 32, column);
         }
-        if constexpr (FormOf<F>::kMinima) {
+        if constexpr (F::kMinima) {
           for (int j = 0; j < 8; ++j) v[j] = F::minima(*row[j]);
           store(v, minima + first / 32, column);
           hn::StoreU(hn::Neg(factors(row, &F::Block::dmin)), df, m[i] + column);
@@ -251,12 +249,15 @@ struct Panel {
     for (int64_t j = 0; j < 8; ++j)
       for (int64_t i = 0; i < blocks; ++i) {
         const BlockIntegers integers = block_integers(type, rows[j] + i * layout_of(type).bytes);
-        d[i][column + j] = integers.d, m[i][column + j] = integers.m;
+        d[i][column + j] = integers.d;
         const int64_t first = i * kElements;
         for (int64_t l = 0; l < kElements; l += 2)
           std::memcpy(w[(first + l) / 2][column + j], integers.w + l, 4);
-        for (int64_t g = 0; g < kElements / kMinimumGroup; g += 2)
-          std::memcpy(minima[(first / kMinimumGroup + g) / 2][column + j], integers.u + g, 4);
+        if constexpr (F::kMinima) {
+          m[i][column + j] = integers.m;
+          for (int64_t g = 0; g < kElements / kMinimumGroup; g += 2)
+            std::memcpy(minima[(first / kMinimumGroup + g) / 2][column + j], integers.u + g, 4);
+        }
       }
   }
 };
@@ -319,7 +320,7 @@ HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int
       }
       // Sums of products that 16 bits hold.
       constexpr int64_t kAll = 32767 / (2 * 127 * F::kMost), kFours = kAll >= 8 ? 8 : kAll >= 4 ? 4 : 2;
-      static_assert(kFours * 4 <= F::kGroup);
+      static_assert(kAll >= kFours && kFours * 4 <= F::kGroup);
       const int8_t* x = a.bytes + r * stride + (first + b) * kElements;
       const auto* w = base(panel.w[b * kElements / 4][column]);
       for (int64_t l = 0; l < kElements / 4; l += kFours) {
@@ -362,7 +363,7 @@ HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int
         });
     }
     take(panel.d[b], b);
-    if constexpr (FormOf<F>::kMinima) {
+    if constexpr (F::kMinima) {
       set_dots();
       add_sums(panel.minima + b * (kElements / 32), b);
       take(panel.m[b], b);
