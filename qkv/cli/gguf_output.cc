@@ -32,7 +32,7 @@ std::optional<FileType> type_named(const std::string& name) {
 
 // The columns that count in the model for the text of the file.
 std::map<std::string, std::vector<float>> importance_of(const GgufOutput& o, const std::string& from) {
-  const TextModel m = load_language_model(from);
+  TextModel m = load_language_model(from);
   const auto text = read_file(o.calibrate);
   const std::vector<int32_t> ids = m.tokenizer.encode(text).ids;
   constexpr int64_t kWindow = 512;
@@ -57,10 +57,16 @@ std::map<std::string, std::vector<float>> importance_of(const GgufOutput& o, con
   }
   fmt::print(stderr, "calibrated on {} tokens of {}: perplexity {:.3f} before quantisation\n", tokens,
              o.calibrate, std::exp(result.loss));
-  return importance_by_name(from, *m.model, result.importance);
+  const ModelSpec spec = m.model->spec();
+  m.model.reset();  // its memory is needed
+  return importance_by_name(from, spec, std::move(result.importance));
 }
 
 }  // namespace
+
+void expect_type(const std::string& type) {
+  type_named(type);
+}
 
 void write_gguf_file(const GgufOutput& o) {
   const std::optional<FileType> type = type_named(o.type);

@@ -13,6 +13,9 @@ struct GgufOutput {
   int64_t calibration_tokens = 0;  // at most, from its beginning
 };
 
+// Throws Error unless it names a file type, or is empty.
+void expect_type(const std::string& type);
+
 // Writes the file with progress on stderr, and prints its size at the end.
 void write_gguf_file(const GgufOutput& output);
 

@@ -25,6 +25,7 @@ void run(const Options& o) {
   check(!std::filesystem::exists(o.out), "{}: exists already", o.out);
   const bool gguf = o.out.ends_with(".gguf");
   if (!o.type.empty() && !gguf) throw UsageError("--type: is for GGUF files; --out ends in .gguf");
+  expect_type(o.type);
   const auto adapted = load_model(dir, DType::f32);
   const std::string& base = adapted->spec().lora.base;
   const std::string tokens = text::Tokenizer::exists(dir) ? dir : base;

@@ -147,6 +147,9 @@ void quantize(GgufParts& parts, const GgufFileOptions& options) {
                     [](const auto& a, const auto& b) { return is_written_before(a.first, b.first); });
   std::vector<MixtureTensor> tensors;
   for (const auto& [name, weight] : parts.tensors) tensors.push_back(description_of(name, weight.shape()));
+  const auto known = [&](const auto& tensor) { return options.importance.contains(tensor.first); };
+  check(options.importance.empty() || std::ranges::any_of(parts.tensors, known),
+        "the importance of columns is known for none of the model's tensors");
   const auto types = mixture(type, facts_of(parts, !options.importance.empty()), tensors);
   for (size_t i = 0; i < parts.tensors.size(); ++i) {
     auto& [name, weight] = parts.tensors[i];
@@ -165,15 +168,14 @@ void quantize(GgufParts& parts, const GgufFileOptions& options) {
 
 }  // namespace
 
-std::map<std::string, std::vector<float>> importance_by_name(const std::string& from,
-                                                             const Transformer& model,
-                                                             const std::vector<Tensor>& matrices) {
+std::map<std::string, std::vector<float>> importance_by_name(const std::string& from, const ModelSpec& spec,
+                                                             std::vector<Tensor> matrices) {
   // A model whose weights are the rows of importance goes the way of all weights to GGUF's names and shapes.
-  Transformer shadow(model.spec());
+  Transformer shadow(spec);
   size_t i = 0;
   for (Parameter& p : shadow.parameters().all()) {
-    const Tensor& known = matrices.at(i++);
-    p.value = known.defined() ? known : Tensor::zeros(p.shape, DType::f32);
+    Tensor& known = matrices.at(i++);
+    p.value = known.defined() ? std::move(known) : Tensor::zeros(p.shape, DType::f32);
   }
   const std::string path = from + "/config.json";
   std::vector<std::pair<std::string, Weight>> tensors;

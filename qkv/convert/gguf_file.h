@@ -24,9 +24,8 @@ struct GgufFileOptions {
 
 // `importance` of GgufFileOptions from a tensor for each of the model's parameters, of its shape (undefined:
 // unknown), whose rows hold the means of the squares for each column. `from`: the model's directory or file.
-std::map<std::string, std::vector<float>> importance_by_name(const std::string& from,
-                                                             const Transformer& model,
-                                                             const std::vector<Tensor>& matrices);
+std::map<std::string, std::vector<float>> importance_by_name(const std::string& from, const ModelSpec& spec,
+                                                             std::vector<Tensor> matrices);
 
 // Writes the model in FROM, a Hugging Face directory or a GGUF file, to the GGUF file TO in one step. With a
 // type, the tensors have the types and the bytes that llama_model_quantize() of llama.cpp gives them. Throws
