@@ -26,7 +26,7 @@ struct QuantizedRows {
 inline constexpr int64_t kPanelColumns = 64;
 
 struct QuantizedKernels {
-  std::string_view name;  // "generic", "avx2", "avx512"
+  std::string_view name;  // "generic", "avx2", "avx512", "avx512 vnni"
   // Quantises a row of k activations. Block by block: e = max |x| / 127 and q = x / e, to nearest, ties to
   // even. A block with an infinity or a NaN gives e = NaN.
   void (*quantize)(int64_t k, int64_t block, const float* x, int16_t* q, int8_t* bytes, float* e,

@@ -83,8 +83,9 @@ void quantized_product(const Product& p) {
   const QuantizedRows& a = activations.rows();
   const QuantizedKernels& table = quantized_kernels();
   if (p.m < kPanelRows) {
-    constexpr int64_t kGrain = 1 << 18;  // elements of B per task
-    const int64_t at_once = std::max<int64_t>(8, kGrain / p.k / 8 * 8);
+    constexpr int64_t kGrain = 1 << 19;  // elements of B per task: reading them is all
+    const int64_t share = p.n / (2 * num_threads()),
+                  at_once = std::max<int64_t>(16, std::min(kGrain / p.k, share) / 16 * 16);
     parallel_tasks((p.n + at_once - 1) / at_once, [&](int64_t task, int) {
       const int64_t begin = task * at_once, count = std::min(at_once, p.n - begin);
       std::vector<float> y(count);

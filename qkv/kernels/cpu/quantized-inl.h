@@ -8,6 +8,7 @@
 #endif
 
 #include "qkv/kernels/cpu/quantized_panel-inl.h"
+#include "qkv/kernels/cpu/quantized_vnni-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv {
@@ -176,7 +177,22 @@ class EightRows {
         blocks_(a.k / kElements),
         ahead_((kAhead + 2 * blocks_ * kBytes - 1) / (2 * blocks_ * kBytes) * 2 * blocks_ * kBytes) {}
 
-  HWY_INLINE void dots(const Block* const (&row)[8], float* y) {
+  // y[j] for rows j < count of B.
+  void dots(const MatrixView& b, int64_t count, float* y) {
+    const int64_t row_bytes = blocks_ * kBytes;
+    for (int64_t j = 0; j < count; j += 8) {
+      const Block* row[8];
+      for (int64_t i = 0; i < 8; ++i)
+        row[i] = reinterpret_cast<const Block*>(static_cast<const std::byte*>(b.data) +
+                                                std::min(j + i, count - 1) * row_bytes);
+      float all[8];
+      dots_of(row, all);
+      std::copy_n(all, std::min<int64_t>(8, count - j), y + j);
+    }
+  }
+
+ private:
+  HWY_INLINE void dots_of(const Block* const (&row)[8], float* y) {
     const D8F d;
     auto sum = hn::Zero(d);
     for (int64_t begin = 0; begin < blocks_; begin += kChunk) {
@@ -198,7 +214,6 @@ class EightRows {
     _mm256_storeu_ps(y, _mm256_permutevar8x32_ps(sum.raw, order));
   }
 
- private:
   static constexpr int64_t kElements = layout_of(kType).elements, kBytes = layout_of(kType).bytes;
   static constexpr int64_t kChunk = kElements == 32 ? 64 : 32;  // blocks
   static constexpr int64_t kAhead = 2048;                       // bytes to prefetch ahead, at least
@@ -243,24 +258,14 @@ class EightRows {
   float scales_[kType == WeightType::mxfp4 ? kChunk : 1][8];
 };
 
-template <WeightType kType>
+template <WeightType kType, bool vnni>
 void dots_of(const QuantizedRows& a, int64_t r, const MatrixView& b, int64_t count, float* y) {
-  EightRows<kType> rows(a, r);
-  using Block = typename Rows<kType>::Block;
-  const auto* first = static_cast<const std::byte*>(b.data);
-  const int64_t row_bytes = b.row_bytes();
-  for (int64_t j = 0; j < count; j += 8) {
-    const Block* row[8];
-    for (int64_t i = 0; i < 8; ++i)
-      row[i] = reinterpret_cast<const Block*>(first + std::min(j + i, count - 1) * row_bytes);
-    if (count - j >= 8) {
-      rows.dots(row, y + j);
-    } else {
-      float all[8];
-      rows.dots(row, all);
-      std::copy_n(all, count - j, y + j);
-    }
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (vnni && requires { Unit<kType>::kBlocks; }) {
+    if (a.k % TwoRuns<kType>::kUnit == 0) return TwoRuns<kType>(a, r).dots(b, count, y);
   }
+#endif
+  EightRows<kType>(a, r).dots(b, count, y);
 }
 
 // The sum of w x over n integers, which is exact.
@@ -293,20 +298,21 @@ void other_dots(const QuantizedRows& a, int64_t r, const MatrixView& b, int64_t 
   }
 }
 
+template <bool vnni>
 void dots(const QuantizedRows& a, int64_t row, const MatrixView& b, int64_t count, float* y) {
   switch (b.type) {
     case WeightType::q8_0:
-      return dots_of<WeightType::q8_0>(a, row, b, count, y);
+      return dots_of<WeightType::q8_0, vnni>(a, row, b, count, y);
     case WeightType::q4_0:
-      return dots_of<WeightType::q4_0>(a, row, b, count, y);
+      return dots_of<WeightType::q4_0, vnni>(a, row, b, count, y);
     case WeightType::mxfp4:
-      return dots_of<WeightType::mxfp4>(a, row, b, count, y);
+      return dots_of<WeightType::mxfp4, vnni>(a, row, b, count, y);
     case WeightType::q4_k:
-      return dots_of<WeightType::q4_k>(a, row, b, count, y);
+      return dots_of<WeightType::q4_k, vnni>(a, row, b, count, y);
     case WeightType::q5_k:
-      return dots_of<WeightType::q5_k>(a, row, b, count, y);
+      return dots_of<WeightType::q5_k, vnni>(a, row, b, count, y);
     case WeightType::q6_k:
-      return dots_of<WeightType::q6_k>(a, row, b, count, y);
+      return dots_of<WeightType::q6_k, vnni>(a, row, b, count, y);
     default:
       return other_dots(a, row, b, count, y);
   }

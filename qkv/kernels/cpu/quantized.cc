@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "qkv/kernels/kernels.h"
@@ -26,11 +29,13 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
-void fill_quantized(QuantizedKernels* table) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3  // elsewhere the generic loops serve
-  *table = {table->name, quantize, dots, panel};
-#else
-  (void)table;
+void fill_quantized(bool vnni, QuantizedKernels* table) {
+#if HWY_TARGET == HWY_AVX3
+  *table = {table->name, quantize, vnni ? dots<true> : dots<false>, vnni ? panel<true> : panel<false>};
+#elif HWY_TARGET == HWY_AVX2
+  *table = {table->name, quantize, dots<false>, panel<false>};
+#else  // the generic loops serve
+  (void)vnni, (void)table;
 #endif
 }
 
@@ -45,17 +50,30 @@ HWY_EXPORT(fill_quantized);
 
 namespace {
 
-// One table for each of kernels()'s, of the same name; "amx" has AVX-512's code.
+bool has_vnni() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512vnni") != 0;
+#else
+  return false;
+#endif
+}
+
+// The generic table, then one for each instruction set of this processor that has code of its own.
 const std::vector<QuantizedKernels>& tables() {
   static const std::vector<QuantizedKernels> tables = [] {
     std::vector<QuantizedKernels> all = {generic_quantized_kernels()};
-    for (int i = 1; i < kernel_table_count(); ++i) {
+    hwy::SetSupportedTargetsForTest(0);  // resets to the processor's own targets
+    const int64_t supported = hwy::SupportedTargets();
+    for (const auto& [target, name] : {std::pair<int64_t, std::string_view>{HWY_AVX2, "avx2"},
+                                       {HWY_AVX3, "avx512"},
+                                       {HWY_AVX3, "avx512 vnni"}}) {
+      const bool vnni = name == "avx512 vnni";
+      if ((supported & target) == 0 || (vnni && !has_vnni())) continue;
       QuantizedKernels table = generic_quantized_kernels();
-      table.name = kernel_table(i).name;
-      hwy::SetSupportedTargetsForTest(0);  // resets to the processor's own targets
-      hwy::SetSupportedTargetsForTest(table.name == "avx2" ? HWY_AVX2 : HWY_AVX3);
+      table.name = name;
+      hwy::SetSupportedTargetsForTest(target);
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      HWY_DYNAMIC_DISPATCH(fill_quantized)(&table);
+      HWY_DYNAMIC_DISPATCH(fill_quantized)(vnni, &table);
       all.push_back(table);
     }
     hwy::SetSupportedTargetsForTest(0);
@@ -75,6 +93,7 @@ const QuantizedKernels& quantized_kernels(int i) {
 
 const QuantizedKernels& quantized_kernels() {
   static const QuantizedKernels& chosen = [&]() -> const QuantizedKernels& {
+    if (kernels().name == "avx512" || kernels().name == "amx") return tables().back();
     for (const QuantizedKernels& table : tables())
       if (table.name == kernels().name) return table;
     return tables().front();

@@ -24,6 +24,19 @@ HWY_INLINE __m128i load_128(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
 
+// AVX-512's VNNI, which compilers only offer to whole functions: products of four neighbouring bytes, where
+// those of `a` have no sign, or of two 16-bit numbers, added to lanes of 32 bits.
+template <typename V>
+HWY_INLINE V vnni_fours(V sum, V a, V b) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
+template <typename V>
+HWY_INLINE V vnni_pairs(V sum, V a, V b) {
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
+
 HWY_INLINE __m256i low_nibbles(__m256i v) {
   return _mm256_and_si256(v, _mm256_set1_epi8(15));
 }
