@@ -1,11 +1,12 @@
 // A GGUF file's speed in qkv, or in libllama: seconds from opening it to the first token, tokens per second
-// of a prompt, and of tokens one by one, beside the bandwidth that reading the mapped file reaches.
+// of a prompt, and of tokens one by one, by turns with reading the mapped file.
 //   gguf_speed MODEL.gguf [--prompt 512] [--tokens 32] [--libllama FOLDER]
 //   gguf_speed --make DIR      writes DIR/model.gguf, a random model of the 1.1B Llama shape
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 
@@ -37,36 +38,67 @@ std::vector<int32_t> prompt_of(int64_t n) {
   return ids;
 }
 
-double read_bandwidth(const std::string& path) {
-  const auto file = MappedFile::open(path);
-  const auto* x = reinterpret_cast<const float*>(file->data());
-  double best = 0;
-  for (int run = 0; run < 3; ++run) {
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.empty() ? 0 : v[v.size() / 2];
+}
+
+// Bytes per second at which all threads read the mapped file, by turns with the tokens that are decoded: the
+// speed of a machine's memory can change from one second to the next.
+class Decoding {
+ public:
+  explicit Decoding(const std::string& path) : file_(MappedFile::open(path)) {}
+
+  void begin() { start_ = Clock::now(); }
+  // A token is done.
+  void token() {
+    if (++tokens_ % kTokens != 0) return;
+    tokens_per_second_.push_back(kTokens / since(start_));
+    const double bandwidth = read();
+    bandwidth_.push_back(bandwidth);
+    ratio_.push_back(tokens_per_second_.back() * static_cast<double>(file_->size()) / bandwidth);
+    begin();
+  }
+  double tokens_per_second() const { return median(tokens_per_second_); }
+  double bandwidth() const { return median(bandwidth_); }
+  double ratio() const { return median(ratio_); }
+
+ private:
+  static constexpr int kTokens = 8;
+  double read() {
+    const auto* x = reinterpret_cast<const float*>(file_->data());
     const auto start = Clock::now();
-    parallel_for(static_cast<int64_t>(file->size() / 4), 1 << 16, [&](int64_t i, int64_t end) {
+    parallel_for(static_cast<int64_t>(file_->size() / 4), 1 << 16, [&](int64_t i, int64_t end) {
       volatile double sink = kernels().sum_squares(end - i, x + i);
       (void)sink;
     });
-    best = std::max(best, static_cast<double>(file->size()) / since(start) / 1e9);
+    return static_cast<double>(file_->size()) / since(start);
   }
-  return best;
-}
 
-struct Speed {
-  double first, prompt, decode;
+  std::shared_ptr<const MappedFile> file_;
+  Clock::time_point start_;
+  int64_t tokens_ = 0;
+  std::vector<double> tokens_per_second_, bandwidth_, ratio_;
 };
 
-void print(const char* who, const Options& o, const Speed& s) {
+struct Speed {
+  double first, prompt;
+  int64_t megabytes;
+};
+
+int64_t megabytes_used() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const double bandwidth = read_bandwidth(o.model),
-               size = static_cast<double>(std::filesystem::file_size(o.model));
+  return usage.ru_maxrss / 1024;
+}
+
+void print(const char* who, const Options& o, const Speed& s, const Decoding& decoding) {
   fmt::print(
-      "{:<8} first token {:.2f} s | prompt of {} {:.1f} tok/s | decode {:.2f} tok/s, {:.2f} GB/s of {:.2f} "
-      "({:.0f}%) "
-      "| {} MB\n",
-      who, s.first, o.prompt, s.prompt, s.decode, s.decode * size / 1e9, bandwidth,
-      100 * s.decode * size / 1e9 / bandwidth, usage.ru_maxrss / 1024);
+      "{:<8} first token {:.2f} s | prompt of {} {:.1f} tok/s, {} MB | decode {:.2f} tok/s, {:.0f}% of "
+      "reading "
+      "({:.1f} GB/s)\n",
+      who, s.first, o.prompt, s.prompt, s.megabytes, decoding.tokens_per_second(), 100 * decoding.ratio(),
+      decoding.bandwidth() / 1e9);
 }
 
 void run_qkv(const Options& o) {
@@ -79,18 +111,19 @@ void run_qkv(const Options& o) {
   const NoGrad guard;
   generate(ensemble, {{1}}, options);
   Speed speed{since(start), 0, 0};
-  auto begin = Clock::now();
+  const auto begin = Clock::now();
   generate(ensemble, {prompt_of(o.prompt)}, options);
   speed.prompt = static_cast<double>(o.prompt) / since(begin);
+  speed.megabytes = megabytes_used();
   options.max_new_tokens = o.tokens + 1;
-  std::vector<Clock::time_point> times;
+  Decoding decoding(o.model);
+  bool first = true;
   generate(ensemble, {prompt_of(8)}, options, [&](int64_t, int32_t, std::span<const float>) {
-    times.push_back(Clock::now());
+    first ? decoding.begin() : decoding.token();
+    first = false;
     return true;
   });
-  speed.decode = static_cast<double>(std::ssize(times) - 1) /
-                 std::chrono::duration<double>(times.back() - times.front()).count();
-  print("qkv", o, speed);
+  print("qkv", o, speed, decoding);
 }
 
 void run_peer(const Options& o) {
@@ -118,15 +151,19 @@ void run_peer(const Options& o) {
   decode({1});
   Speed speed{since(start), 0, 0};
   clear();
-  auto begin = Clock::now();
+  const auto begin = Clock::now();
   decode(prompt_of(o.prompt));
   speed.prompt = static_cast<double>(o.prompt) / since(begin);
+  speed.megabytes = megabytes_used();
   clear();
   decode(prompt_of(8));
-  begin = Clock::now();
-  for (int64_t i = 0; i < o.tokens; ++i) decode({static_cast<int32_t>(i * 91 % 20000)});
-  speed.decode = static_cast<double>(o.tokens) / since(begin);
-  print("libllama", o, speed);
+  Decoding decoding(o.model);
+  decoding.begin();
+  for (int64_t i = 0; i < o.tokens; ++i) {
+    decode({static_cast<int32_t>(i * 91 % 20000)});
+    decoding.token();
+  }
+  print("libllama", o, speed, decoding);
 }
 
 void make(const std::string& dir) {

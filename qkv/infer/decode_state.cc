@@ -3,6 +3,24 @@
 #include <algorithm>
 
 namespace qkv {
+namespace {
+
+// Tokens of a prompt that are read at once: more take memory, but no less time.
+constexpr int64_t kAtOnce = 256;
+
+// True if a token's states depend on nothing after it, so that a prompt may be read in parts.
+bool looks_back(const ModelSpec& spec) {
+  if (spec.architecture != Architecture::decoder || spec.order == Order::prefix || spec.memory > 0)
+    return false;
+  for (const BlockSpec* block : spec.blocks_in_use()) {
+    const RotaryScaling scaling = block->attention.rotary.scaling;
+    const bool by_length = scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
+    if (block->experts.capacity > 0 || (block->positions == Positions::rotary && by_length)) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 DecodeState::DecodeState(const Transformer& model, int64_t sequences)
     : model_(&model), lengths_(sequences, 0), states_(model.make_states(sequences)) {}
@@ -26,6 +44,12 @@ DecodeState::DecodeState(const Transformer& model, const Sources& sources)
   if (!flags.empty()) globals_ = std::move(flags);
 }
 
+void DecodeState::expect_room(int64_t sequence, int64_t tokens) const {
+  const int64_t wanted = lengths_[sequence] + tokens, longest = model_->spec().longest();
+  check(wanted <= longest, "decode: sequence {} would have {} tokens, the context is {}", sequence, wanted,
+        longest);
+}
+
 Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes,
                            Probe* probe) {
   const NoGrad guard;
@@ -34,9 +58,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
   std::vector<int32_t> flat, counts;
   for (size_t s = 0; s < tokens.size(); ++s) {
     check(!tokens[s].empty(), "decode: sequence {} got no token", s);
-    check(lengths_[s] + static_cast<int64_t>(tokens[s].size()) <= model_->spec().longest(),
-          "decode: sequence {} would have {} tokens, the context is {}", s, lengths_[s] + tokens[s].size(),
-          model_->spec().longest());
+    expect_room(static_cast<int64_t>(s), std::ssize(tokens[s]));
     flat.insert(flat.end(), tokens[s].begin(), tokens[s].end());
     counts.push_back(static_cast<int32_t>(tokens[s].size()));
   }
@@ -64,6 +86,15 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
 Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
                             std::span<const int32_t> prefixes, Probe* probe) {
   const NoGrad guard;
+  if (sequences() == 1 && std::ssize(tokens[0]) > kAtOnce && probe == nullptr && looks_back(model_->spec())) {
+    const int64_t n = std::ssize(tokens[0]), parts = (n + kAtOnce - 1) / kAtOnce;
+    expect_room(0, n);
+    const auto part = [&](int64_t i) {
+      return std::vector<int32_t>(tokens[0].begin() + i * n / parts, tokens[0].begin() + (i + 1) * n / parts);
+    };
+    for (int64_t i = 0; i + 1 < parts; ++i) extend({part(i)});
+    return advance({part(parts - 1)});
+  }
   const Tensor hidden = extend(tokens, prefixes, probe);
   if (hidden.dim(0) == sequences()) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.

@@ -32,7 +32,8 @@ class DecodeState {
   // `probe` sees the model's intermediate values.
   Tensor extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                 Probe* probe = nullptr);
-  // The same, but returns the logits after the last token of each sequence, f32 [sequences, V].
+  // The same, but returns the logits after the last token of each sequence, f32 [sequences, V]. A long
+  // prompt of a single sequence is read in parts, where that changes nothing, to take less memory.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                  Probe* probe = nullptr);
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
@@ -43,6 +44,8 @@ class DecodeState {
   void truncate(int64_t sequence, int64_t length);
 
  private:
+  void expect_room(int64_t sequence, int64_t tokens) const;
+
   const Transformer* model_;
   std::vector<int32_t> lengths_;
   Indices source_;   // not yet encoded

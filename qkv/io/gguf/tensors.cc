@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "qkv/base/file.h"
 #include "qkv/io/gguf/forms.h"
 #include "qkv/io/gguf/names.h"
 
@@ -41,6 +42,17 @@ struct Match {
   std::vector<int64_t> numbers;
   std::string_view end;
 };
+
+// After a tensor of a mapped file was copied, the memory of the file's pages is free again.
+void release_copied(const Weight& stored, const Weight& value) {
+  if (stored.is_quantized()) {
+    const QuantizedTensor blocks = stored.quantized();
+    if (blocks.borrowed() && !blocks.same_storage(value.quantized()))
+      MappedFile::release(blocks.raw(), blocks.bytes());
+  } else if (const Tensor& x = stored.dense(); x.defined() && x.borrowed() && !x.same_storage(value.dense())) {
+    MappedFile::release(x.value_bytes().data(), x.bytes());
+  }
+}
 
 class Reader {
  public:
@@ -120,6 +132,7 @@ class Reader {
         break;
     }
     Weight ours = from_gguf_form({m.entry->form, naming_.spec, at(name)}, w);
+    release_copied(w, ours);
     const bool in_out = m.entry->form == GgufForm::transposed || m.entry->form == GgufForm::stack_transposed;
     if (in_out && !ours.dense().defined()) as_in_engine_.insert(name);
     put(name, std::move(ours));

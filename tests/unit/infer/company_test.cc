@@ -6,9 +6,12 @@
 #include <numeric>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
 #include "qkv/infer/decode_state.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/quant/quantize.h"
+#include "qkv/tensor/storage.h"
 
 namespace qkv {
 namespace {
@@ -73,6 +76,45 @@ TEST(Company, DoesNotChangeTheBitsOfASequence) {
     }
     expect_own_bits(model);
   }
+}
+
+TEST(Company, LongPromptsAreReadInParts) {
+  const NoGrad guard;
+  Json config = Json::parse(kConfig);
+  config["intermediate_size"] = 512;
+  Transformer model(parse_spec(config.dump(), "config"));
+  model.parameters().draw(3, DType::f32);
+  const Tokens tokens = tokens_of(1400, 5);
+  const auto memory_of = [](const auto& f) {
+    const size_t before = memory_use().in_use;
+    reset_peak_memory();
+    f();
+    return memory_use().peak - before;
+  };
+  Tensor in_parts, at_once;
+  const size_t little = memory_of([&] { in_parts = DecodeState(model, 1).advance({tokens}); });
+  const size_t much = memory_of([&] {
+    const Tensor x = DecodeState(model, 1).extend({tokens});
+    Tensor last = Tensor::empty({1, 64}, DType::f32);
+    copy_rows(x, 1399, 0, 1, last, 0);
+    at_once = model.logits(last);
+  });
+  EXPECT_LT(little * 2, much);
+  const auto want = at_once.values<float>(), got = in_parts.values<float>();
+  EXPECT_EQ(std::vector<float>(want.begin(), want.end()), std::vector<float>(got.begin(), got.end()));
+}
+
+TEST(Company, APromptThatDoesNotFitIsNotReadInPart) {
+  const NoGrad guard;
+  Transformer model(parse_spec(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
+    "vocab_size": 61, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 300})",
+                               "config"));
+  model.parameters().draw(3, DType::f32);
+  DecodeState state(model, 1);
+  EXPECT_THROW(state.advance({tokens_of(301, 5)}), Error);
+  EXPECT_EQ(state.length(0), 0);
+  state.advance({tokens_of(300, 5)});
+  EXPECT_EQ(state.length(0), 300);
 }
 
 }  // namespace
