@@ -83,9 +83,11 @@ void quantized_product(const Product& p) {
   const QuantizedRows& a = activations.rows();
   const QuantizedKernels& table = quantized_kernels();
   if (p.m < kPanelRows) {
-    constexpr int64_t kGrain = 1 << 19;  // elements of B per task: reading them is all
-    const int64_t share = p.n / (2 * num_threads()),
-                  at_once = std::max<int64_t>(16, std::min(kGrain / p.k, share) / 16 * 16);
+    // Reading B is all: few long tasks, as many for each thread.
+    constexpr int64_t kGrain = 1 << 20;  // elements of B
+    const int64_t threads = num_threads(),
+                  rounds = std::max<int64_t>(2, (p.n * p.k - 1) / (threads * kGrain) + 1),
+                  at_once = ((p.n - 1) / (threads * rounds) / 16 + 1) * 16;
     parallel_tasks((p.n + at_once - 1) / at_once, [&](int64_t task, int) {
       const int64_t begin = task * at_once, count = std::min(at_once, p.n - begin);
       std::vector<float> y(count);
