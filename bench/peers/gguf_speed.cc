@@ -1,13 +1,15 @@
 // A GGUF file's speed in qkv, or in libllama: seconds from opening it to the first token, tokens per second
 // of a prompt, and of tokens one by one, by turns with reading the mapped file.
 //   gguf_speed MODEL.gguf [--prompt 512] [--tokens 32] [--libllama FOLDER]
-//   gguf_speed --make DIR      writes DIR/model.gguf, a random model of the 1.1B Llama shape
+//   gguf_speed MODEL.gguf --libllama FOLDER --compare   the largest difference of logits after a prompt,
+//   instead gguf_speed --make DIR      writes DIR/model.gguf, a random model of the 1.1B Llama shape
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "bench/peers/libllama.h"
@@ -15,6 +17,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/rng.h"
+#include "qkv/infer/decode_state.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/kernels/kernels.h"
@@ -25,6 +28,7 @@ namespace {
 struct Options {
   std::string model, make, libraries;
   int64_t prompt = 512, tokens = 32;
+  bool compare = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -166,6 +170,41 @@ void run_peer(const Options& o) {
   print("libllama", o, speed, decoding);
 }
 
+// Both quantise activations, to 8 bits with a scale for each block; they add blocks in orders of their own.
+void compare(const Options& o) {
+  const std::vector<int32_t> ids = prompt_of(o.prompt);
+  std::vector<float> ours;
+  {
+    const auto model = load_model(resolve_model_dir(o.model), DType::f32);
+    const NoGrad guard;
+    const Tensor logits = DecodeState(*model, 1).advance({ids});
+    const auto values = logits.values<float>();
+    ours.assign(values.begin(), values.end());
+  }
+  const libllama::Library library(o.libraries);
+  library.find<void(void (*)(int, const char*, void*), void*)>("llama_log_set")(
+      [](int, const char*, void*) {}, nullptr);
+  void* model = libllama::load(library, o.model);
+  auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
+  params.context = params.batch = params.micro_batch = static_cast<uint32_t>(o.prompt);
+  params.flash_attention = 0;
+  params.type_k = params.type_v = 0;  // f32
+  params.threads = params.batch_threads = num_threads();
+  void* context = libllama::make_context(library, model, params);
+  libllama::run(library, "llama_decode", context, ids, 0, false);
+  const float* theirs = library.find<float*(void*, int32_t)>("llama_get_logits_ith")(context, -1);
+  double most = 0, squares = 0, scale = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const double difference = std::abs(double{ours[i]} - theirs[i]);
+    most = std::max(most, difference);
+    squares += difference * difference;
+    scale += double{theirs[i]} * theirs[i];
+  }
+  const auto n = static_cast<double>(ours.size());
+  fmt::print("{}: logits after {} tokens differ by {:.4f} of their root mean square, at most by {:.4f}\n",
+             o.model, o.prompt, std::sqrt(squares / scale), most / std::sqrt(scale / n));
+}
+
 void make(const std::string& dir) {
   std::filesystem::create_directories(dir);
   const char* config = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32000,
@@ -207,10 +246,13 @@ int main(int argc, char** argv) {
   app.add_option("--prompt", o.prompt);
   app.add_option("--tokens", o.tokens);
   app.add_option("--libllama", o.libraries);
+  app.add_flag("--compare", o.compare);
   CLI11_PARSE(app, argc, argv);
   try {
     if (!o.make.empty())
       qkv::make(o.make);
+    else if (o.compare)
+      qkv::compare(o);
     else if (!o.libraries.empty())
       qkv::run_peer(o);
     else

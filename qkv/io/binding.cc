@@ -121,11 +121,19 @@ QuantizedTensor reordered(const QuantizedTensor& x, const std::vector<int64_t>& 
 // Rows of parameters that stay as the file has them, by their first rows.
 using PackedRows = std::map<Parameter*, std::map<int64_t, Weight>>;
 
-// The rows of a name in the order of the parameter: blocks as they are, others in the compute type.
+// True if a weight stays in 16 bits although activations are f32: products widen it.
+bool stays_narrow(const Tensor& stored, DType compute) {
+  return compute == DType::f32 && (stored.dtype() == DType::bf16 || stored.dtype() == DType::f16);
+}
+
+// The rows of a name in the order of the parameter: blocks and narrow numbers as they are, others in the
+// compute type.
 Weight rows_to_pack(const WeightName& w, const Parameter& p, const Weight& stored, DType compute,
                     const std::string& at) {
   if (!stored.is_packed()) {
-    const Tensor value = floating(stored.dense(), compute, at).view(0, plain_shape(w, p));
+    const Tensor value =
+        (stays_narrow(stored.dense(), compute) ? stored.dense() : floating(stored.dense(), compute, at))
+            .view(0, plain_shape(w, p));
     return w.row_order.empty() ? value : reordered(value, w.row_order, false);
   }
   if (!stored.is_quantized()) {  // a stack
@@ -136,15 +144,16 @@ Weight rows_to_pack(const WeightName& w, const Parameter& p, const Weight& store
   return w.row_order.empty() ? blocks : reordered(blocks, w.row_order);
 }
 
-// The parameters that are read through weight() and have quantised rows in the file.
+// The parameters that are read through weight() and have rows in the file that stay as they are.
 PackedRows packed_parameters(Transformer& model, const std::vector<WeightName>& names,
-                             const TensorSource& from) {
+                             const TensorSource& from, DType compute) {
   PackedRows packed;
   for (const WeightName& w : names) {
     Parameter* p = model.parameters().find(w.engine);
     if (p == nullptr || !p->any_type || w.unused > 0) continue;
     const auto [name, stored] = find_tensor(from.file, w, from.prefix);
-    if (stored.is_packed() && (!w.transposed || from.file.in_engine_order.contains(name))) packed[p];
+    const bool stays = stored.is_packed() || (stored.defined() && stays_narrow(stored.dense(), compute));
+    if (stays && (!w.transposed || from.file.in_engine_order.contains(name))) packed[p];
   }
   return packed;
 }
@@ -165,7 +174,7 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
                                    const TensorSource& from, DType compute) {
   std::set<std::string> used;
   model.parameters().compute = compute;
-  PackedRows packed = packed_parameters(model, names, from);
+  PackedRows packed = packed_parameters(model, names, from, compute);
   std::map<const Parameter*, int64_t> filled;  // filled rows of parameters stored in parts
   for (const WeightName& given : names) {
     Parameter* p = model.parameters().find(given.engine);
@@ -191,6 +200,8 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     used.insert(name);
     if (rows_as_they_are != packed.end()) {
       rows_as_they_are->second.emplace(w.first_row, rows_to_pack(w, *p, stored, compute, at));
+      if (!stored.is_packed() && stored.dense().dtype() != DType::f32)
+        model.parameters().stored[w.file] = stored.dense().dtype();
       continue;
     }
     const DType wanted = p->kind == ParameterKind::matrix ? compute : DType::f32;
@@ -226,7 +237,7 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
       in_turn.push_back(part);
     }
     check(rows == p->shape[0], "{}: parts of '{}' are missing", from.path, p->name);
-    p->packed = Weight::stack(std::move(in_turn));
+    p->packed = in_turn.size() == 1 ? in_turn.front() : Weight::stack(std::move(in_turn));
   }
   return used;
 }

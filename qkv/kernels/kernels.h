@@ -250,6 +250,7 @@ struct KernelTable {
   std::string_view name;  // "generic", "avx2", "avx512", "amx"
   TypedKernels<float> f32;
   TypedKernels<BFloat16> bf16;
+  void (*row_product_f16)(const RowProduct<Float16>&, int64_t begin, int64_t end);
   double (*sum_squares)(int64_t n, const float* x);
   double (*log_sum_exp)(int64_t n, const float* x);  // log of the sum of exp(x), which SIMD sums in f32
   void (*scale)(int64_t n, float factor, float* x);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
@@ -35,9 +36,8 @@ class Rows {
 }  // namespace
 
 bool row_product_takes(const Product& p) {
-  const auto dense = [](WeightType type) { return type == WeightType::f32 || type == WeightType::bf16; };
-  const bool types =
-      dense(p.a.type) && dense(p.b.type) && (p.a.type == WeightType::f32 || p.a.type == p.b.type);
+  const bool types = !is_quantized(p.b.type) &&
+                     (p.a.type == WeightType::f32 || (p.a.type == WeightType::bf16 && p.a.type == p.b.type));
   const bool any = p.a.type == WeightType::f32 || !bf16_is_fast();
   return p.m > 0 && p.k > 0 && types && (any || p.m <= kFewRows) && !p.a.transposed && p.b.transposed;
 }
@@ -71,12 +71,21 @@ void row_product(const Product& p) {
                       p.m <= kFewRows ? std::max<int64_t>(8, kGrain / p.k) : std::min<int64_t>(128, share);
     parallel_tasks((p.n + at_once - 1) / at_once, [&](int64_t task, int) {
       const int64_t begin = task * at_once, end = std::min(p.n, begin + at_once);
-      kernels().typed<T>().row_product(rows, begin, end);
+      if constexpr (std::is_same_v<T, Float16>)
+        kernels().row_product_f16(rows, begin, end);
+      else
+        kernels().typed<T>().row_product(rows, begin, end);
       finish(begin, end - begin);
     });
   };
-  p.b.type == WeightType::f32 ? columns(static_cast<const float*>(p.b.data))
-                              : columns(static_cast<const BFloat16*>(p.b.data));
+  switch (p.b.type) {
+    case WeightType::f32:
+      return columns(static_cast<const float*>(p.b.data));
+    case WeightType::f16:
+      return columns(static_cast<const Float16*>(p.b.data));
+    default:
+      return columns(static_cast<const BFloat16*>(p.b.data));
+  }
 }
 
 }  // namespace qkv

@@ -5,8 +5,8 @@
 
 namespace qkv {
 
-// True for A [m, k] of rows in f32 or bf16, and a weight B [n, k], transposed, in f32 or bf16; m and k >= 1.
-// Not for many rows of bf16 on processors that multiply bf16 much faster.
+// True for A [m, k] of rows in f32 and a weight B [n, k], transposed, in f32, f16 or bf16, or for both in
+// bf16; m and k >= 1. Not for many rows of bf16 on processors that multiply bf16 much faster.
 bool row_product_takes(const Product&);
 
 // C as matrix_product() gives it. The bits of a row of C depend on that row of A and on B alone: not on the

@@ -48,8 +48,9 @@ void release_copied(const Weight& stored, const Weight& value) {
   if (stored.is_quantized()) {
     const QuantizedTensor blocks = stored.quantized();
     if (blocks.borrowed() && !blocks.same_storage(value.quantized()))
-      MappedFile::release(blocks.raw(), blocks.bytes());
-  } else if (const Tensor& x = stored.dense(); x.defined() && x.borrowed() && !x.same_storage(value.dense())) {
+      MappedFile::release(blocks.blocks().data(), blocks.bytes());
+  } else if (const Tensor& x = stored.dense();
+             x.defined() && x.borrowed() && !x.same_storage(value.dense())) {
     MappedFile::release(x.value_bytes().data(), x.bytes());
   }
 }

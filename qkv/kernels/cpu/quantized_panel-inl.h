@@ -1,6 +1,5 @@
 // Products of many rows of activations: rows of B are decoded into a panel once, and all rows of A use it.
-// Where one instruction does not sum four products of bytes in 32 bits, they are summed in 16 bits as long as
-// these suffice.
+// VNNI sums products of bytes in 32 bits; without it they are summed in 16 bits as long as these suffice.
 #if defined(QKV_KERNELS_CPU_QUANTIZED_PANEL_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_QUANTIZED_PANEL_INL_H
 #undef QKV_KERNELS_CPU_QUANTIZED_PANEL_INL_H

@@ -43,7 +43,7 @@ HWY_INLINE __m512i high_nibbles(__m512i v) {
   return low_nibbles(_mm512_srli_epi16(v, 4));
 }
 
-// What is read of a row at a time: four blocks of 32 elements, or one of 256. products(): sums of w x, four
+// A unit is read of a row at a time: four blocks of 32 elements, or one of 256. products(): sums of w x, four
 // lanes for each of the four blocks, or sixteen for the one; x is in the order of element().
 template <WeightType>
 struct Unit;
@@ -163,9 +163,9 @@ struct Unit<WeightType::q6_k> {
   }
 };
 
-// Rows of B by one row of A. What sets the pace is how much of memory is on its way at any time, so two runs
-// of rows are read side by side, each from front to back, and lines are fetched ahead all the time: as many
-// while sums are added as while rows are read.
+// Rows of B by one row of A. Two runs of rows are read side by side, each from front to back. Lines are
+// fetched ahead all the time, while sums are added as well as while rows are read: memory sets the pace, and
+// a pause in its work is lost.
 template <WeightType kType>
 class TwoRuns {
  public:
@@ -218,14 +218,14 @@ class TwoRuns {
   static constexpr int kBlocks = B::kBlocks, kPairs = 8;
   static constexpr int64_t kUnitBytes = kBlocks * kBytes;
   static constexpr int64_t kAhead = 2048;    // bytes
-  static constexpr int64_t kMostUnits = 24;  // of kPairs pairs: what waits stays in L1
+  static constexpr int64_t kMostUnits = 24;  // with kPairs pairs: so the kept units stay in L1
   static constexpr int kFields = has_minima(kType) ? 2 : 1;
   static constexpr int kOffset = [] {
     if constexpr (requires { B::kOffset; }) return B::kOffset;
     return 0;
   }();
 
-  // What is kept of a unit of all rows until their sums are added. Rows of the two runs alternate.
+  // A unit of all rows, kept until its sums are added. Rows of the two runs alternate.
   struct Kept {
     __m512i products[kPairs];  // neighbours() of both
     __m128i minima[has_minima(kType) ? 2 * kPairs : 1];

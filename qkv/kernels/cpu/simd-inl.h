@@ -26,6 +26,11 @@ HWY_INLINE VF load(DF d, const BFloat16* p) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DU(), bits)));
 }
 
+HWY_INLINE VF load(DF d, const Float16* p) {
+  const hn::Rebind<hwy::float16_t, DF> half;
+  return hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(p)));
+}
+
 HWY_INLINE void store(DF d, VF v, float* p) {
   hn::StoreU(v, d, p);
 }

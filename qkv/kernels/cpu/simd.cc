@@ -46,6 +46,7 @@ TypedKernels<T> typed_kernels() {
 void fill_table(KernelTable* table) {
   table->f32 = typed_kernels<float>();
   table->bf16 = typed_kernels<BFloat16>();
+  table->row_product_f16 = row_product<Float16>;
   table->sum_squares = sum_squares;
   table->log_sum_exp = log_sum_exp;
   table->scale = scale;

@@ -14,6 +14,9 @@ template <typename T>
 float at(const T* x, int64_t i) {
   return static_cast<float>(x[i]);
 }
+float at(const Float16* x, int64_t i) {
+  return float_from_f16(x[i].bits);
+}
 
 template <typename T>
 void to_f32(int64_t n, const T* x, float* y) {
@@ -407,6 +410,7 @@ const KernelTable& generic_kernels() {
   static const KernelTable table = {"generic",
                                     typed_kernels<float>(),
                                     typed_kernels<BFloat16>(),
+                                    row_product<Float16>,
                                     sum_squares,
                                     log_sum_exp,
                                     scale,

@@ -2,6 +2,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/io/auxiliary_files.h"
+#include "qkv/io/binding.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
 
@@ -45,7 +46,8 @@ void average_models(const std::vector<std::string>& dirs, const std::string& out
     const auto& parameters = model->parameters().all();
     sums.resize(parameters.size());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const auto values = parameters[i].value.values<float>();
+      const Tensor weight = trained_value(parameters[i]);
+      const auto values = weight.values<float>();
       sums[i].resize(values.size());
       for (size_t k = 0; k < values.size(); ++k) sums[i][k] += double{values[k]};
     }
@@ -57,6 +59,7 @@ void average_models(const std::vector<std::string>& dirs, const std::string& out
     for (size_t k = 0; k < sum.size(); ++k)
       mean[k] = static_cast<float>(sum[k] / static_cast<double>(dirs.size()));
     p.value = Tensor::of(p.shape, mean);
+    p.packed = {};
     sum = {};
   }
   write_directory_atomically(out, [&](const std::string& to) {

@@ -1,5 +1,6 @@
 #include "qkv/train/run/initial_weights.h"
 
+#include "qkv/io/binding.h"
 #include "qkv/train/corpora/origin.h"
 #include "qkv/train/run/new_tokens.h"
 
@@ -26,7 +27,7 @@ void copy_pretrained(Transformer& model, const TrainConfig& config, const text::
     const Parameter* q = other->parameters().find(p.name);
     if (q == nullptr) continue;
     if (adds && is_of_vocabulary(p, *q)) {
-      p.value = added.rows(q->value, p.shape);
+      p.value = added.rows(trained_value(*q), p.shape);
     } else if (q->shape == p.shape && (same_classes || !p.name.starts_with("classifier."))) {
       // A frozen one may stay in the mapped file.
       p.frozen = a.lora.any();

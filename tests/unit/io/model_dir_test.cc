@@ -2,15 +2,18 @@
 // Covers: qkv/io/weights.cc
 #include "qkv/io/model_dir.h"
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
 
+#include "qkv/autograd/graph.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/family/family.h"
+#include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/io/model_dir_testing.h"
@@ -76,6 +79,57 @@ TEST(ModelDir, LoadsInBf16AndSavesMasters) {
   model->parameters().prepare_training(DType::bf16, 1);
   save_model(dir.path(), *model);
   EXPECT_EQ(read_file(dir.path() + "/model.safetensors"), before);
+}
+
+// A file whose numbers are rounded to a type of 16 bits.
+void narrow_file(const std::string& path, DType type) {
+  const TensorFile file = read_safetensors(path);
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (const auto& [name, x] : file.tensors) {
+    if (type == DType::bf16 || x.shape().rank() < 2) {
+      out.emplace_back(name, x.shape().rank() < 2 ? x.clone() : convert(x, type));
+      continue;
+    }
+    Tensor half = Tensor::empty(x.shape(), DType::f16);
+    const auto from = x.values<float>();
+    const auto to = half.mutable_values<Float16>();
+    for (int64_t i = 0; i < x.count(); ++i)  // a multiple of a power of two is exact
+      to[i].bits = f16_from_float(std::round(from[i] * 1024) / 1024).value();
+    out.emplace_back(name, half);
+  }
+  write_safetensors(path, out, file.metadata);
+}
+
+TEST(ModelDir, WeightsIn16BitsStayAsTheyAre) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const ScratchDir dir;
+    save_model(dir.path(), *drawn(llama()));
+    narrow_file(dir.path() + "/model.safetensors", type);
+    auto model = load_model(dir.path(), DType::f32), wide = load_model(dir.path(), DType::f32);
+    int narrow = 0;
+    for (Parameter& p : wide->parameters().all()) {
+      if (!p.packed.defined()) continue;
+      EXPECT_EQ(p.packed.type(), weight_type(type)) << p.name;
+      p.value = dequantized(p.packed, DType::f32);
+      p.packed = {};
+      ++narrow;
+    }
+    EXPECT_GE(narrow, 5);
+    // The same sums in the same order.
+    const NoGrad guard;
+    const std::vector<int32_t> ids = {1, 5, 9, 2, 11, 3};
+    const ModelInput input{ids, Layout::of({6})};
+    const Tensor want = wide->logits(wide->hidden(input, {})), got = model->logits(model->hidden(input, {}));
+    for (int64_t i = 0; i < want.count(); ++i)
+      ASSERT_EQ(want.values<float>()[i], got.values<float>()[i]) << i;
+    // Saved as it was, and trained in f32.
+    std::filesystem::create_directories(dir.path() + "/again");
+    save_model(dir.path() + "/again", *model);
+    for (const auto& [name, x] : read_safetensors(dir.path() + "/again/model.safetensors").tensors)
+      EXPECT_EQ(x.dtype(), x.shape().rank() < 2 ? DType::f32 : type) << name;
+    model->parameters().prepare_training(DType::f32, 1);
+    for (const Parameter& p : model->parameters().all()) EXPECT_EQ(p.value.dtype(), DType::f32) << p.name;
+  }
 }
 
 // Memory of this process in mappings of a file.

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "qkv/io/model_dir.h"
+#include "qkv/ops/dequantize.h"
 
 namespace qkv {
 
@@ -50,8 +51,9 @@ inline void expect_same_weights(const Transformer& a, const Transformer& b) {
   for (size_t i = 0; i < a.parameters().all().size(); ++i) {
     const Parameter &p = a.parameters().all()[i], &q = b.parameters().all()[i];
     ASSERT_EQ(p.name, q.name);
-    ASSERT_EQ(p.value.shape(), q.value.shape()) << p.name;
-    EXPECT_EQ(std::memcmp(p.value.raw(), q.value.raw(), p.value.bytes()), 0) << p.name;
+    const Tensor x = dequantized(p.weight(), DType::f32), y = dequantized(q.weight(), DType::f32);
+    ASSERT_EQ(x.shape(), y.shape()) << p.name;
+    EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0) << p.name;
   }
 }
 

@@ -77,6 +77,34 @@ TEST(PackedProduct, Bf16) {
   test_packed_products<BFloat16, BFloat16>();
 }
 
+// Numbers in 16 bits are widened: the sums are those of f32.
+TEST(RowProduct, OfNarrowNumbersIsThatOfTheirValues) {
+  for_simd_tables([&](const KernelTable& table) {
+    for (const int64_t rows : {1, 2, 3, 5, 8, 9, 13})
+      for (const int64_t k : {1, 7, 16, 33, 100, 515, 2049}) {
+        const int64_t n = 11;
+        const auto a = Buffer<float>::normal(rows * k, 1, 1, 1);
+        std::vector<Float16> halves(n * k);
+        std::vector<BFloat16> brains(n * k);
+        std::vector<float> of_halves(n * k), of_brains(n * k), want(rows * n), got(rows * n);
+        for (int64_t i = 0; i < n * k; ++i) {
+          const auto bits = static_cast<uint16_t>(i * 7919 % 0x7C00 | (i % 3 == 0 ? 0x8000 : 0));  // finite
+          halves[i].bits = bits;
+          of_halves[i] = float_from_f16(bits);
+          brains[i] = BFloat16(of_halves[i]);
+          of_brains[i] = static_cast<float>(brains[i]);
+        }
+        SCOPED_TRACE(testing::Message() << table.name << ", " << rows << " rows, k " << k);
+        table.f32.row_product({rows, k, a.data(), k, of_halves.data(), k, want.data(), n}, 0, n);
+        table.row_product_f16({rows, k, a.data(), k, halves.data(), k, got.data(), n}, 0, n);
+        ASSERT_EQ(want, got);
+        table.f32.row_product({rows, k, a.data(), k, of_brains.data(), k, want.data(), n}, 0, n);
+        table.bf16.row_product({rows, k, a.data(), k, brains.data(), k, got.data(), n}, 0, n);
+        ASSERT_EQ(want, got);
+      }
+  });
+}
+
 // Rows of activations times a weight: any number of rows, any part of the columns, on every table. Each row
 // alone gives the same bits.
 template <typename T>
