@@ -46,6 +46,17 @@ class NewTokens(CliTest):
                      says=["data.chat_template: the default (ChatML) needs the token <|im_end|>, which this model's tokenizer "
                            "lacks", "tokenizer.add_special"])
 
+    def test_the_embeddings_of_a_narrow_base_grow(self):
+        self.pretrained()
+        self.ok("quantize", "base", "--type", "bf16", "--out", "narrow.gguf")
+        self.chat(model__from="narrow.gguf", train__learning_rate=0.0, train__min_learning_rate=0.0)
+        self.ok("train", "chat.toml", "--overwrite")
+        name = "model.embed_tokens.weight"
+        before, after = self.rows("base", name), self.rows("chat", name)
+        self.assertEqual(len(after), len(before) + 2)
+        for old, new in zip(before[5], after[5]):
+            self.assertLessEqual(abs(old - new), 2 ** -8 * abs(old))
+
     def test_the_embeddings_grow(self):
         for tied in (True, False):
             with self.subTest(tied=tied):

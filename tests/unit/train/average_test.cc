@@ -2,7 +2,10 @@
 #include "qkv/train/run/average.h"
 
 #include "qkv/base/file.h"
+#include "qkv/io/binding.h"
+#include "qkv/io/container/safetensors.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/ops/elementwise.h"
 #include "qkv/text/trainer.h"
 #include "qkv/train/run/checkpoint.h"
 #include "tests/unit/expect_error.h"
@@ -32,6 +35,35 @@ class AverageTest : public ::testing::Test {
   static ModelSpec spec() { return gpt2_spec(257, 8, 12, 2, 3); }
   testing::ScratchDir dir_;
 };
+
+TEST_F(AverageTest, OfWeightsIn16Bits) {
+  ModelSpec s = spec();
+  s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = false;
+  s.normalization = Normalization::rms;
+  s.positions = Positions::rotary;
+  s.attention.rotary.width = s.width / s.attention.heads;
+  const std::string a = model("a", 1, s), b = model("b", 2, s), out = dir_.path() + "/mean";
+  for (const std::string& dir : {a, b}) {
+    const std::string path = dir + "/model.safetensors";
+    const TensorFile file = read_safetensors(path);
+    std::vector<std::pair<std::string, Tensor>> narrow;
+    for (const auto& [name, x] : file.tensors) narrow.emplace_back(name, convert(x.clone(), DType::bf16));
+    write_safetensors(path, narrow, file.metadata);
+  }
+  average_models({a, b}, out);
+  const auto of_a = load_model(a, DType::f32), of_b = load_model(b, DType::f32),
+             mean = load_model(out, DType::f32);
+  int packed = 0;
+  for (size_t p = 0; p < mean->parameters().all().size(); ++p) {
+    packed += of_a->parameters().all()[p].packed.defined() ? 1 : 0;
+    const auto value = [p](const Transformer& m) { return trained_value(m.parameters().all()[p]); };
+    const Tensor got = value(*mean), x = value(*of_a), y = value(*of_b);
+    for (int64_t i = 0; i < got.count(); ++i)
+      ASSERT_EQ(got.values<float>()[i],
+                static_cast<float>((double{x.values<float>()[i]} + y.values<float>()[i]) / 2));
+  }
+  EXPECT_GT(packed, 3);
+}
 
 TEST_F(AverageTest, IsTheMeanOfEveryParameter) {
   ModelSpec other_family = spec();
