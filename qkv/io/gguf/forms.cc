@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "qkv/base/parallel.h"
 #include "qkv/quant/quantize.h"
 
 namespace qkv {
@@ -35,10 +36,12 @@ Weight gathered(const Weight& w, const std::vector<int64_t>& order) {
   const int64_t size = row_bytes(w, w.dim(0));
   const Span<const std::byte> from = bytes_of(w);
   const Span<std::byte> to = mutable_bytes_of(out);
-  for (int64_t i = 0; i < std::ssize(order); ++i) {
-    const auto row = from.subspan(order[static_cast<size_t>(i)] * size, size);
-    std::copy(row.begin(), row.end(), to.subspan(i * size, size).begin());
-  }
+  parallel_for(std::ssize(order), 64, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) {
+      const auto row = from.subspan(order[static_cast<size_t>(i)] * size, size);
+      std::copy(row.begin(), row.end(), to.subspan(i * size, size).begin());
+    }
+  });
   return out;
 }
 
