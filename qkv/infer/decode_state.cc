@@ -86,7 +86,8 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
 Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
                             std::span<const int32_t> prefixes, Probe* probe) {
   const NoGrad guard;
-  if (sequences() == 1 && std::ssize(tokens[0]) > kAtOnce && probe == nullptr && looks_back(model_->spec())) {
+  if (sequences() == 1 && tokens.size() == 1 && std::ssize(tokens[0]) > kAtOnce && probe == nullptr &&
+      looks_back(model_->spec())) {
     const int64_t n = std::ssize(tokens[0]), parts = (n + kAtOnce - 1) / kAtOnce;
     expect_room(0, n);
     const auto part = [&](int64_t i) {

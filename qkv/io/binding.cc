@@ -198,18 +198,16 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     const Shape shape = file_shape(w, *p);
     check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape, from.config, stored.shape());
     used.insert(name);
+    if (!stored.is_packed() && stored.dense().dtype() != DType::f32)
+      model.parameters().stored[w.file] = stored.dense().dtype();
     if (rows_as_they_are != packed.end()) {
       rows_as_they_are->second.emplace(w.first_row, rows_to_pack(w, *p, stored, compute, at));
-      if (!stored.is_packed() && stored.dense().dtype() != DType::f32)
-        model.parameters().stored[w.file] = stored.dense().dtype();
       continue;
     }
     const DType wanted = p->kind == ParameterKind::matrix ? compute : DType::f32;
     Tensor value = stored.is_packed() ? dequantized(stored, wanted) : floating(stored.dense(), wanted, at);
     if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
     if (w.transposed) value = transposed(value, w.matrices);
-    if (!stored.is_packed() && stored.dense().dtype() != DType::f32)
-      model.parameters().stored[w.file] = stored.dense().dtype();
     if (w.unused > 0)
       model.parameters().kept_rows[w.file] =
           stored.is_packed() ? dequantized(stored.slice_rows(0, w.unused), DType::f32)

@@ -112,9 +112,11 @@ TEST(QuantizedKernels, GiveTheBitsOfThePlainLoops) {
     for (const WeightType type : kTypes) {
       const QuantizedKernels& table = quantized_kernels(t);
       const int64_t block = layout_of(type).elements;
-      for (const int64_t blocks : {1, 2, 3, 5, 17, 18})
-        for (const int64_t n : {1, 7, 8, 9, 31, 33, 64}) {
-          const int64_t k = blocks * block, rows = 1 + (blocks * 5 + n) % 14;
+      // 25 and 50 blocks of 256, and 100 and 200 of 32, are more than a kernel keeps of eight and four rows.
+      for (const int64_t blocks : {1, 2, 3, 4, 5, 8, 17, 18, 25, 50, 100, 200})
+        for (const int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64}) {
+          if (blocks * block > 12800) continue;
+          const int64_t k = blocks * block, rows = blocks > 20 ? 1 + n % 3 : 1 + (blocks * 5 + n) % 14;
           SCOPED_TRACE(testing::Message()
                        << table.name << ", " << name_of(type) << ", k " << k << ", n " << n);
           const auto bytes = random_blocks(type, n, k, static_cast<uint32_t>(n));
