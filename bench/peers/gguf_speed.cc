@@ -130,10 +130,14 @@ void run_qkv(const Options& o) {
   print("qkv", o, speed, decoding);
 }
 
-void run_peer(const Options& o) {
-  const libllama::Library library(o.libraries);
+void be_silent(const libllama::Library& library) {
   library.find<void(void (*)(int, const char*, void*), void*)>("llama_log_set")(
       [](int, const char*, void*) {}, nullptr);
+}
+
+void run_peer(const Options& o) {
+  const libllama::Library library(o.libraries);
+  be_silent(library);
   const auto start = Clock::now();
   void* model = libllama::load(library, o.model);
   auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
@@ -182,8 +186,7 @@ void compare(const Options& o) {
     ours.assign(values.begin(), values.end());
   }
   const libllama::Library library(o.libraries);
-  library.find<void(void (*)(int, const char*, void*), void*)>("llama_log_set")(
-      [](int, const char*, void*) {}, nullptr);
+  be_silent(library);
   void* model = libllama::load(library, o.model);
   auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
   params.context = params.batch = params.micro_batch = static_cast<uint32_t>(o.prompt);

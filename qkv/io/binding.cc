@@ -6,7 +6,6 @@
 #include <map>
 
 #include "qkv/base/error.h"
-#include "qkv/base/file.h"
 #include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 
@@ -86,14 +85,6 @@ Stored find_tensor(const TensorFile& file, const WeightName& w, const std::strin
     if (const auto it = file.packed.find(name); it != file.packed.end()) return {name, it->second};
   }
   return {};
-}
-
-// After a tensor was copied, releases the memory of the file's pages. A tensor that was copied when it was
-// read, because the file is not aligned, is left alone.
-void release_copied(const TensorFile& file, const Tensor& stored, const Tensor& value) {
-  if (!file.mapped || !stored.defined() || !stored.borrowed() || value.same_storage(stored)) return;
-  const auto bytes = stored.value_bytes();
-  MappedFile::release(bytes.data(), bytes.size());
 }
 
 // Shape of the file's elements as rows of the parameter, or as columns if they are transposed.
@@ -201,7 +192,9 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     if (!stored.is_packed() && stored.dense().dtype() != DType::f32)
       model.parameters().stored[w.file] = stored.dense().dtype();
     if (rows_as_they_are != packed.end()) {
-      rows_as_they_are->second.emplace(w.first_row, rows_to_pack(w, *p, stored, compute, at));
+      const Weight rows = rows_to_pack(w, *p, stored, compute, at);
+      if (from.file.mapped) release_copied(stored, rows);
+      rows_as_they_are->second.emplace(w.first_row, rows);
       continue;
     }
     const DType wanted = p->kind == ParameterKind::matrix ? compute : DType::f32;
@@ -216,12 +209,12 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
       p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
                  : !w.row_order.empty() ? reordered(value, w.row_order, false)
                                         : value;
-      release_copied(from.file, stored.dense(), p->value);
+      if (from.file.mapped) release_copied(stored, p->value);
       continue;
     }
     if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
     p->value.slice_rows(w.first_row, w.first_row + w.rows).copy(value);
-    release_copied(from.file, stored.dense(), p->value);
+    if (from.file.mapped) release_copied(stored, p->value);
     filled[p] += w.rows;
   }
   for (const auto& [p, rows] : filled)

@@ -20,4 +20,8 @@ struct TensorFile {
   bool mapped = false;  // the tensors are views of mapped files
 };
 
+// After a weight of a mapped file was copied, frees the memory of the file's pages. A weight that was copied
+// when it was read, because the file is not aligned, is left alone.
+void release_copied(const Weight& stored, const Weight& value);
+
 }  // namespace qkv

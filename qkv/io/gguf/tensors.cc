@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "qkv/base/file.h"
+#include "qkv/io/container/tensor_file.h"
 #include "qkv/io/gguf/forms.h"
 #include "qkv/io/gguf/names.h"
 
@@ -42,18 +42,6 @@ struct Match {
   std::vector<int64_t> numbers;
   std::string_view end;
 };
-
-// After a tensor of a mapped file was copied, the memory of the file's pages is free again.
-void release_copied(const Weight& stored, const Weight& value) {
-  if (stored.is_quantized()) {
-    const QuantizedTensor blocks = stored.quantized();
-    if (blocks.borrowed() && !blocks.same_storage(value.quantized()))
-      MappedFile::release(blocks.blocks().data(), blocks.bytes());
-  } else if (const Tensor& x = stored.dense();
-             x.defined() && x.borrowed() && !x.same_storage(value.dense())) {
-    MappedFile::release(x.value_bytes().data(), x.bytes());
-  }
-}
 
 class Reader {
  public:

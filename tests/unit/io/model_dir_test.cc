@@ -1,5 +1,5 @@
 // Covers: qkv/base/json.cc, qkv/io/binding.cc, qkv/io/family/gpt_bigcode.cc, qkv/io/family/native.cc
-// Covers: qkv/io/weights.cc
+// Covers: qkv/io/weights.cc, qkv/io/container/tensor_file.cc
 #include "qkv/io/model_dir.h"
 
 #include <cmath>
