@@ -1,8 +1,9 @@
 // Compares the logits that libllama computes from our GGUF file of a model directory with the reference's.
 //   libllama_logits FOLDER OUT.gguf DIR [INPUTS OUTPUTS]
 // FOLDER has libllama.v0.5.0.so, as that of the npm package @node-llama-cpp/linux-x64 3.22.1. Writes
-// OUT.gguf. DIR has config.json and the weights. INPUTS is a safetensors file with input_ids, and OUTPUTS one
-// with f64.logits, or with logits as `qkv forward` writes them. If they are not given, both are
+// OUT.gguf. DIR has config.json and the weights; or it is an adapter of such a directory, which becomes
+// OUT.gguf.adapter.gguf and is applied by libllama. INPUTS is a safetensors file with input_ids, and OUTPUTS
+// one with f64.logits, or with logits as `qkv forward` writes them. If they are not given, both are
 // DIR/expected.safetensors, as in a case of the reference.
 //
 // Prints the largest difference, and exits with 1 if it is above 0.001 of the logits' scale. The cache is f32
@@ -24,6 +25,8 @@
 
 #include "bench/peers/libllama.h"
 #include "qkv/base/error.h"
+#include "qkv/convert/gguf_adapter.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/io/gguf/model.h"
 #include "qkv/io/weights.h"
 
@@ -67,9 +70,13 @@ Expected read_expected(const ExpectedFiles& files, bool vectors) {
   return e;
 }
 
-// The rows that libllama computes.
+std::string adapter_path(const std::string& path) {
+  return path + ".adapter.gguf";
+}
+
+// The rows that libllama computes, with the adapter beside the model if there is one.
 std::vector<float> compute(const libllama::Library& library, const std::string& path, const Expected& e,
-                           bool vectors) {
+                           bool vectors, bool adapted) {
   void* model = libllama::load(library, path);
   auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
   params.context = params.batch = params.micro_batch =
@@ -81,6 +88,15 @@ std::vector<float> compute(const libllama::Library& library, const std::string& 
   params.pooling = vectors ? 0 : params.pooling;
   params.embeddings = vectors;
   void* context = libllama::make_context(library, model, params);
+  if (adapted) {
+    void* adapter =
+        library.find<void*(void*, const char*)>("llama_adapter_lora_init")(model, adapter_path(path).c_str());
+    check(adapter != nullptr, "{}: libllama does not load it", adapter_path(path));
+    float scale = 1;
+    const int32_t status = library.find<int32_t(void*, void**, size_t, float*)>("llama_set_adapters_lora")(
+        context, &adapter, 1, &scale);
+    check(status == 0, "llama_set_adapters_lora gives {}", status);
+  }
   const auto run = [&](const std::vector<int64_t>& ids, const char* function) {
     libllama::run(library, function, context, {ids.begin(), ids.end()}, 0, true);
   };
@@ -98,8 +114,11 @@ std::vector<float> compute(const libllama::Library& library, const std::string& 
   return out;
 }
 
-int compare(const std::string& libraries, const std::string& path, const std::string& dir,
+int compare(const std::string& libraries, const std::string& path, const std::string& given,
             const ExpectedFiles& files) {
+  const bool adapted = qkv::is_adapter_dir(given);
+  if (adapted) qkv::save_gguf_adapter(given, adapter_path(path));
+  const std::string dir = adapted ? qkv::read_adapter_config(given).base : given;
   std::ifstream in(dir + "/config.json");
   const std::string document{std::istreambuf_iterator<char>(in), {}};
   const qkv::Json config = qkv::parse_json(document, dir + "/config.json");
@@ -112,7 +131,7 @@ int compare(const std::string& libraries, const std::string& path, const std::st
 
   const libllama::Library library(libraries);
   const Expected e = read_expected(files, vectors);
-  std::vector<float> rows = compute(library, path, e, vectors);
+  std::vector<float> rows = compute(library, path, e, vectors, adapted);
   if (config.at("model_type") == "t5" && config.value("tie_word_embeddings", true))
     for (float& x : rows) x /= std::sqrt(config.at("d_model").get<float>());
 
@@ -121,7 +140,7 @@ int compare(const std::string& libraries, const std::string& path, const std::st
     largest = std::max(largest, std::abs(double{rows[i]} - double{e.rows[i]}));
     scale = std::max(scale, std::abs(double{e.rows[i]}));
   }
-  fmt::print("{}: {} rows, largest difference {:.2e}, scale {:.2f}, relative {:.2e}\n", dir,
+  fmt::print("{}: {} rows, largest difference {:.2e}, scale {:.2f}, relative {:.2e}\n", given,
              static_cast<int64_t>(rows.size()) / e.width, largest, scale, largest / scale);
   return largest <= kBound * scale ? 0 : 1;
 }

@@ -9,7 +9,9 @@
 #include "qkv/cli/gguf_output.h"
 #include "qkv/cli/model_notes.h"
 #include "qkv/convert/ctranslate2_dir.h"
+#include "qkv/convert/gguf_adapter.h"
 #include "qkv/convert/llama2c.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/io/auxiliary_files.h"
 #include "qkv/io/gguf/directory.h"
 #include "qkv/models/part.h"
@@ -21,7 +23,7 @@ namespace {
 constexpr int64_t kContext = 512;  // longest text, if positions are computed
 
 struct Options {
-  std::string from, out, tokenizer, split = "spaces", part, type;
+  std::string from, out, tokenizer, split = "spaces", part, type, base;
   int64_t context = kContext;
 };
 
@@ -54,8 +56,32 @@ void convert_directory(const Options& o) {
   });
 }
 
+// An adapter's directory becomes a GGUF file, or the other way.
+void convert_adapter(const Options& o) {
+  check(!file_exists(o.out), "{}: exists already", o.out);
+  check(o.part.empty() && o.tokenizer.empty() && o.type.empty(),
+        "{}: an adapter: --part, --tokenizer and --type are for models", o.from);
+  if (!is_gguf(o.from)) {
+    check(o.base.empty(), "--base: {}/adapter_config.json names its model", o.from);
+    save_gguf_adapter(resolve_model_dir(o.from), o.out);
+  } else {
+    check(!o.out.ends_with(".gguf"), "{}: is a GGUF file already: --out names a directory", o.from);
+    check(!o.base.empty(), "{}: an adapter: --base names the model that it changes", o.from);
+    save_adapter_of_gguf(o.from, o.base, o.out);
+  }
+  fmt::print(stderr, "{}: the adapter of {}\n", o.out, o.from);
+}
+
+bool is_adapter(const std::string& path) {
+  if (is_gguf(path)) return is_gguf_adapter_file(path);
+  return std::filesystem::is_directory(path) && !is_ctranslate2_dir(path) &&
+         is_adapter_dir(resolve_model_dir(path));
+}
+
 void run(const Options& o) {
   check(file_exists(o.from), "{}: there is no such file or directory", o.from);
+  if (is_gguf(o.from) != o.out.ends_with(".gguf") && is_adapter(o.from)) return convert_adapter(o);
+  check(o.base.empty(), "--base: {} is no adapter in a GGUF file", o.from);
   if (o.out.ends_with(".gguf")) {
     check(o.part.empty() && o.tokenizer.empty(), "{}: --part and --tokenizer write directories", o.out);
     return write_gguf_file({.from = o.from, .out = o.out, .type = o.type});
@@ -85,10 +111,12 @@ void run(const Options& o) {
 void add_convert_command(Command& app) {
   auto o = std::make_shared<Options>();
   Command* c = app.add_subcommand("convert", "Convert a model: GGUF, llama2.c, CTranslate2, PyTorch");
-  c->add_option("FROM", o->from,
-                "Model directory, GGUF or llama2.c file, or CTranslate2's directory with model.bin")
+  c->add_option(
+       "FROM", o->from,
+       "Model or adapter directory, GGUF or llama2.c file, or CTranslate2's directory with model.bin")
       ->required();
   c->add_option("--out", o->out, "Directory to write, or a file MODEL.gguf; must not exist")->required();
+  c->add_option("--base", o->base, "GGUF adapter: the model that it changes");
   c->add_option("--type", o->type, "GGUF: type of the matrices, as of qkv quantize; default: as they are");
   c->add_option("--tokenizer", o->tokenizer, "llama2.c: tokenizer file (tokenizer.bin)");
   c->add_option("--split", o->split, "CTranslate2: how text becomes tokens")
@@ -103,7 +131,9 @@ void add_convert_command(Command& app) {
       "of 8\n"
       "and 16 bits, and quantised ones, become f32 in it. A new GGUF file has the tokenizer and the chat "
       "template.\n"
+      "Adapters (PEFT) become GGUF files, too, and come back beside the model that --base names.\n"
       "Example: qkv convert models/llama --out llama.gguf\n"
+      "Example: qkv convert adapter.gguf --base llama.gguf --out adapter\n"
       "Example: qkv convert stories15M.bin --tokenizer tokenizer.bin --out models/stories");
   c->callback([o] { run(*o); });
 }

@@ -203,6 +203,10 @@ std::map<std::string, std::vector<float>> importance_by_name(const std::string& 
 void save_gguf(const std::string& from, const std::string& to, const GgufFileOptions& options) {
   GgufParts parts = parts_of(from);
   if (options.type) quantize(parts, options);
+  write_gguf_atomically(to, parts);
+}
+
+void write_gguf_atomically(const std::string& to, const GgufParts& parts) {
   const std::string temporary = to + ".tmp";
   try {
     write_gguf(temporary, parts.metadata, parts.tensors);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/io/gguf/metadata.h"
 #include "qkv/models/transformer.h"
 #include "qkv/quant/mixture.h"
 
@@ -26,6 +27,9 @@ struct GgufFileOptions {
 // unknown), whose rows hold the means of the squares for each column. `from`: the model's directory or file.
 std::map<std::string, std::vector<float>> importance_by_name(const std::string& from, const ModelSpec& spec,
                                                              std::vector<Tensor> matrices);
+
+// Writes the GGUF file TO in one step: beside it, then renamed.
+void write_gguf_atomically(const std::string& to, const GgufParts& parts);
 
 // Writes the model in FROM, a Hugging Face directory or a GGUF file, to the GGUF file TO in one step. With a
 // type, the tensors have the types and the bytes that llama_model_quantize() of llama.cpp gives them. Throws

@@ -13,6 +13,7 @@
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/family/family.h"
 #include "qkv/io/gguf/directory.h"
+#include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
 #include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
@@ -68,7 +69,7 @@ bool is_meant(const std::string& target, const Module& module) {
 
 // Names and places of the adapters' tensors: A and B of each adapted module.
 struct Entry {
-  std::string a, b;
+  std::string module, a, b;
   AdapterSpec spec;
   std::vector<int64_t> row_order;
 };
@@ -81,7 +82,7 @@ std::vector<Entry> entries_of(const ModelSpec& spec) {
     });
     check(module != modules.end(), "adapter: no file has a name for rows of '{}'", a.parameter);
     const std::string name = kPrefix + module->name;
-    out.push_back({name + ".lora_A.weight", name + ".lora_B.weight", a, module->row_order});
+    out.push_back({module->name, name + ".lora_A.weight", name + ".lora_B.weight", a, module->row_order});
   }
   return out;
 }
@@ -106,6 +107,30 @@ Tensor as_f32(const Tensor& x, const std::string& at, const Shape& shape) {
                          [](Float16 h) { return float_from_f16(h.bits); });
   return out;
 }
+
+// The tensors of an adapter's directory, each taken once.
+class AdapterFile {
+ public:
+  explicit AdapterFile(const std::string& dir) : path_(weights_of_adapter(dir)), file_(read_tensors(path_)) {}
+
+  const std::string& path() const { return path_; }
+  bool has(const std::string& name) const { return file_.tensors.contains(name); }
+  Tensor take(const std::string& name, const Shape& shape) {
+    const auto it = file_.tensors.find(name);
+    check(it != file_.tensors.end(), "{}: tensor '{}' is missing", path_, name);
+    Tensor x = as_f32(it->second, path_ + ": tensor '" + name + "'", shape);
+    file_.tensors.erase(it);
+    return x;
+  }
+  // Throws Error naming a tensor that was not taken, and `why` it should have been.
+  void expect_empty(const char* why) const {
+    if (!file_.tensors.empty()) fail("{}: tensor '{}' {}", path_, file_.tensors.begin()->first, why);
+  }
+
+ private:
+  std::string path_;
+  TensorFile file_;
+};
 
 const char* task_of(const ModelSpec& s) {
   if (s.architecture == Architecture::encoder_decoder) return "SEQ_2_SEQ_LM";
@@ -298,32 +323,22 @@ Json config_with_head(const std::string& dir, Json config) {
 }
 
 void load_adapters(const std::string& dir, Transformer& model, const Transformer& base) {
-  const std::string path = weights_of_adapter(dir);
-  TensorFile file = read_tensors(path);
+  AdapterFile file(dir);
   Parameters& parameters = model.parameters();
-  const auto take = [&](const std::string& name, const Shape& shape) {
-    const auto it = file.tensors.find(name);
-    check(it != file.tensors.end(), "{}: tensor '{}' is missing", path, name);
-    Tensor x = as_f32(it->second, path + ": tensor '" + name + "'", shape);
-    file.tensors.erase(it);
-    return x;
-  };
   for (const Entry& e : entries_of(model.spec())) {
     Parameter &a = *parameters.find(Adapters::name_of_a(e.spec)),
               &b = *parameters.find(Adapters::name_of_b(e.spec));
-    a.value = take(e.a, a.shape);
-    b.value = ordered(take(e.b, b.shape), e.row_order, false);
+    a.value = file.take(e.a, a.shape);
+    b.value = ordered(file.take(e.b, b.shape), e.row_order, false);
   }
   // Other trained weights: a head.
   const std::vector<WeightName> names = weights_of(family_for(model.spec()), model.spec());
   for (const WeightName& w : names) {
     Parameter& p = *parameters.find(w.engine);
     const std::string name = kPrefix + w.file;
-    if (w.rows == 0 && !w.transposed && w.shape.empty() && file.tensors.contains(name))
-      p.value = take(name, p.shape);
+    if (w.rows == 0 && !w.transposed && w.shape.empty() && file.has(name)) p.value = file.take(name, p.shape);
   }
-  if (!file.tensors.empty())
-    fail("{}: tensor '{}' belongs to no parameter of this model", path, file.tensors.begin()->first);
+  file.expect_empty("belongs to no parameter of this model");
   const DType compute = parameters.compute = base.parameters().compute;
   for (Parameter& p : parameters.all()) {
     if (p.value.defined()) {
@@ -344,33 +359,19 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
       }
     }
     check(from != all.end() && from->shape == p.shape, "{}: tensor for '{}' is missing, and {} has none",
-          path, p.name, model.spec().lora.base);
+          file.path(), p.name, model.spec().lora.base);
     p.value = from->value;
     p.packed = from->packed;
     p.frozen = true;
   }
 }
 
-void save_adapters(const std::string& dir, const Transformer& model) {
-  const ModelSpec& spec = model.spec();
-  std::map<std::string, const Parameter*> parameters;
-  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
-  const auto value = [](const Parameter& p) { return convert(trained_value(p).detach(), DType::f32); };
-  std::vector<std::pair<std::string, Tensor>> tensors;
-  for (const Entry& e : entries_of(spec)) {
-    tensors.emplace_back(e.a, value(*parameters.at(Adapters::name_of_a(e.spec))));
-    tensors.emplace_back(e.b, ordered(value(*parameters.at(Adapters::name_of_b(e.spec))), e.row_order, true));
-  }
-  std::vector<std::string> heads;
-  for (const WeightName& w : weights_of(family_for(spec), spec)) {
-    const Parameter& p = *parameters.at(w.engine);
-    if (p.frozen || Adapters::is_adapter(p.name)) continue;
-    check(w.rows == 0 && !w.transposed && w.shape.empty(), "adapter: '{}' cannot be saved beside one",
-          w.file);
-    tensors.emplace_back(kPrefix + w.file, value(p));
-    const std::string module = w.file.substr(0, w.file.rfind('.'));
-    if (std::ranges::find(heads, module) == heads.end()) heads.push_back(module);
-  }
+namespace {
+
+// Writes both files: the adapter's tensors, and those of the `heads`, modules that were trained as a whole.
+void write_files(const std::string& dir, const ModelSpec& spec,
+                 const std::vector<std::pair<std::string, Tensor>>& tensors,
+                 const std::vector<std::string>& heads) {
   const LoraSpec& lora = spec.lora;
   OrderedJson config = {{"peft_type", "LORA"},
                         {"task_type", task_of(spec)},
@@ -393,6 +394,67 @@ void save_adapters(const std::string& dir, const Transformer& model) {
     if (w.transposed) config["fan_in_fan_out"] = true;
   write_file_atomically(dir + kConfig, config.dump(2) + "\n");
   write_safetensors(dir + kWeights, tensors, {{"format", "pt"}});
+}
+
+}  // namespace
+
+void save_adapters(const std::string& dir, const Transformer& model) {
+  const ModelSpec& spec = model.spec();
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  const auto value = [](const Parameter& p) { return convert(trained_value(p).detach(), DType::f32); };
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const Entry& e : entries_of(spec)) {
+    tensors.emplace_back(e.a, value(*parameters.at(Adapters::name_of_a(e.spec))));
+    tensors.emplace_back(e.b, ordered(value(*parameters.at(Adapters::name_of_b(e.spec))), e.row_order, true));
+  }
+  std::vector<std::string> heads;
+  for (const WeightName& w : weights_of(family_for(spec), spec)) {
+    const Parameter& p = *parameters.at(w.engine);
+    if (p.frozen || Adapters::is_adapter(p.name)) continue;
+    check(w.rows == 0 && !w.transposed && w.shape.empty(), "adapter: '{}' cannot be saved beside one",
+          w.file);
+    tensors.emplace_back(kPrefix + w.file, value(p));
+    const std::string module = w.file.substr(0, w.file.rfind('.'));
+    if (std::ranges::find(heads, module) == heads.end()) heads.push_back(module);
+  }
+  write_files(dir, spec, tensors, heads);
+}
+
+std::vector<AdapterModule> read_adapter_modules(const std::string& dir) {
+  AdapterFile file(dir);
+  const Transformer model(load_spec(dir));
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  std::vector<AdapterModule> out;
+  for (const Entry& e : entries_of(model.spec()))
+    out.push_back({e.module, file.take(e.a, parameters.at(Adapters::name_of_a(e.spec))->shape),
+                   file.take(e.b, parameters.at(Adapters::name_of_b(e.spec))->shape), e.spec.scale});
+  file.expect_empty("is no adapter's: qkv merge writes a whole model");
+  return out;
+}
+
+void write_adapter_modules(const std::string& dir, const ModelSpec& spec,
+                           const std::vector<AdapterModule>& modules) {
+  const Transformer model(spec);
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const std::vector<Entry> entries = entries_of(spec);
+  for (const Entry& e : entries) {
+    const auto m = std::ranges::find(modules, e.module, &AdapterModule::name);
+    check(m != modules.end(), "adapter: there are no tensors for '{}'", e.module);
+    const auto add = [&](const std::string& name, const Tensor& x, const std::string& parameter) {
+      const Shape& shape = parameters.at(parameter)->shape;
+      check(x.shape() == shape, "adapter: '{}': expected {}, got {}", name, shape, x.shape());
+      tensors.emplace_back(name, x);
+    };
+    add(e.a, m->a, Adapters::name_of_a(e.spec));
+    add(e.b, m->b, Adapters::name_of_b(e.spec));
+  }
+  check(entries.size() == modules.size(), "adapter: {} modules for {} places", modules.size(),
+        entries.size());
+  write_files(dir, spec, tensors, {});
 }
 
 std::unique_ptr<Transformer> merged(const Transformer& model) {

@@ -37,6 +37,23 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
 // Writes both files into an existing directory: the adapters, and all other weights that are not frozen.
 void save_adapters(const std::string& dir, const Transformer& model);
 
+// The change of one product, scale B A, as its file has it: the module's name in the family's files, A [rank,
+// in] and B [out, rank] in f32, with B's rows in the order of those files.
+struct AdapterModule {
+  std::string name;
+  Tensor a, b;
+  float scale = 1;
+};
+
+// The modules of an adapter's directory, without its model's weights. Throws Error if it has others beside
+// them, such as a head.
+std::vector<AdapterModule> read_adapter_modules(const std::string& dir);
+
+// Writes both files of an adapter for the model in spec.lora.base. Scales are those of spec.lora, which must
+// select these modules and no others.
+void write_adapter_modules(const std::string& dir, const ModelSpec& spec,
+                           const std::vector<AdapterModule>& modules);
+
 // Merges the adapters into the model's weights.
 std::unique_ptr<Transformer> merged(const Transformer& model);
 

@@ -233,6 +233,17 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
   return used;
 }
 
+std::map<std::string, int64_t> bytes_left_packed(Transformer& model, const std::vector<WeightName>& names,
+                                                 const TensorSource& from, DType compute) {
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [p, rows] : packed_parameters(model, names, from, compute)) bytes[p->name] = 0;
+  for (const WeightName& w : names)
+    if (const auto of = bytes.find(w.engine); of != bytes.end())
+      if (const Weight stored = find_tensor(from.file, w, from.prefix).weight; stored.defined())
+        of->second += static_cast<int64_t>(stored.bytes());
+  return bytes;
+}
+
 Tensor as_stored(const Tensor& x, DType type) {
   const auto values = x.values<float>();
   if (type == DType::bf16) {

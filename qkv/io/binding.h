@@ -1,6 +1,7 @@
 // Converts a file's tensors to a model's parameters and back.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ struct TensorSource {
 // used. Throws Error naming a tensor that is missing or has another shape or type.
 std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightName>& names,
                                    const TensorSource& from, DType compute);
+
+// Bytes of the parameters that bind_weights() would leave in the types of the file, by their names. Binds
+// nothing; `model` may lack values.
+std::map<std::string, int64_t> bytes_left_packed(Transformer& model, const std::vector<WeightName>& names,
+                                                 const TensorSource& from, DType compute);
 
 // A file's tensor as f32 or bf16. Throws Error beginning with `at` if it has no floating-point type.
 Tensor floating(const Tensor& stored, DType wanted, const std::string& at);

@@ -161,6 +161,16 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   return model;
 }
 
+std::map<std::string, int64_t> bytes_left_packed(const std::string& dir, DType compute) {
+  if (is_adapter_dir(dir)) return bytes_left_packed(read_adapter_config(dir).base, compute);
+  const ConfigFile config = read_config(dir);
+  auto [path, file] = read_weights(dir);
+  Transformer model(load_spec(dir));
+  if (config.multimodal) take_language_part(file, model.parameters().left_out);
+  return bytes_left_packed(model, weights_of(config.family, model.spec()),
+                           {path, file, config.path, config.family.prefix}, compute);
+}
+
 std::unique_ptr<Transformer> load_part(const std::string& dir, Architecture stack, DType compute) {
   return part_of(*load_model(dir, compute), stack);
 }

@@ -1,6 +1,7 @@
 // Models in Hugging Face's directories: config.json and model.safetensors, or an index and its files.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,10 @@ std::string resolve_model_dir(const std::string& dir);
 // Reads DIR/config.json and DIR's weights (io/weights.h). Matrices are stored in `compute` (f32 or bf16);
 // the mapped file is used directly if type and layout match. Throws Error naming file and field or tensor.
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute);
+
+// Bytes of the parameters that load_model() leaves in the types of the directory's files (quantised ones,
+// and those in 16 bits if `compute` is f32), by their names. The others are stored in `compute`.
+std::map<std::string, int64_t> bytes_left_packed(const std::string& dir, DType compute);
 
 // The encoder or the decoder of the encoder-decoder in DIR (models/part.h). Throws Error if there is none.
 std::unique_ptr<Transformer> load_part(const std::string& dir, Architecture stack, DType compute);

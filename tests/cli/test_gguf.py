@@ -95,6 +95,19 @@ class Gguf(CliTest):
         self.assertIn("q8_0", self.types("merged.gguf").values())
         self.assertFalse(os.path.exists(self.path("merged.gguf.whole")))
         self.refused("merge", "adapted", "--out", "m", "--type", "q8_0", says=["--type", ".gguf"])
+        # The adapter as a GGUF file, and back beside either form of its model.
+        self.ok("convert", "adapted", "--out", "adapter.gguf")
+        for base in ("q8.gguf", "run"):
+            self.ok("convert", "adapter.gguf", "--base", base, "--out", f"beside-{base[:2]}")
+            self.assertEqual(self.bytes_of(f"beside-{base[:2]}", "adapter_model.safetensors"),
+                             self.bytes_of("adapted", "best", "adapter_model.safetensors"))
+        self.assertEqual(self.loss("beside-q8"), self.loss("adapted"))
+        self.refused("convert", "adapter.gguf", "--out", "n", says=["--base names the model"])
+        self.refused("convert", "adapter.gguf", "--base", "run", "--out", "n", "--part", "decoder", says=["--part"])
+        self.refused("convert", "adapted", "--base", "run", "--out", "n.gguf", says=["adapter_config.json"])
+        self.refused("convert", "run", "--base", "run", "--out", "n.gguf", says=["--base"])
+        self.refused("convert", "adapted", "--out", "adapter.gguf", says=["adapter.gguf: exists already"])
+        self.refused("generate", "adapter.gguf", "--prompt", "a", says=["it holds an adapter", "--base MODEL"])
         # Resuming continues bit for bit.
         whole = self.bytes_of("adapted", "last", "adapter_model.safetensors")
         older = [n for n in os.listdir(self.path("adapted")) if n.startswith("step-") and n.endswith("4")]

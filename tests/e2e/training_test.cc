@@ -14,6 +14,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/parallel.h"
+#include "qkv/convert/gguf_file.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/corpora/corpus.h"
@@ -595,6 +596,38 @@ TEST_F(RunTest, TheMemoryPlanKnowsWhatIsLearned) {
     EXPECT_NEAR(got / want, 1, 0.2) << lora << ": " << got << " of " << want;
     EXPECT_LT(plan.total() - plan.program, (all - plan.program) / 2);
     EXPECT_GT(measure_step_seconds(c, 2), 0);
+  }
+}
+
+// A frozen base stays as it is in its file: quantised, or in 16 bits.
+TEST_F(RunTest, TheMemoryPlanKnowsTypesOfFrozenWeights) {
+  const std::string base = dir_ / "typed";
+  std::filesystem::create_directories(base);
+  ModelSpec spec = gpt2_spec(512, 64, 128, 2, 4);  // as a Llama
+  spec.attention.bias = spec.attention.out_bias = spec.feed_forward_bias = spec.tied = false;
+  spec.gated = true;
+  spec.activation = Activation::silu;
+  spec.normalization = Normalization::rms;
+  spec.positions = Positions::rotary;
+  spec.attention.rotary.width = 32;
+  Transformer model(spec);
+  model.parameters().draw(1, DType::f32);
+  save_model(base, model);
+  const auto weights = [&](const std::string& from) {
+    TrainConfig c = config("plan");
+    c.precision = "f32";
+    c.model = spec;
+    c.model.lora = {.rank = 1, .alpha = 8, .targets = {"q_proj"}, .base = resolve_model_dir(from)};
+    return static_cast<double>(memory_plan(c, 1).weights);
+  };
+  const double whole = weights(base);
+  EXPECT_NEAR(whole, 4.0 * static_cast<double>(model.parameters().count()), 0.02 * whole);
+  for (const auto& [type, share] :
+       {std::pair{FileType::f16, 0.5}, {FileType::q8_0, 8.5 / 32}, {FileType::q4_0, 4.5 / 32}}) {
+    const std::string file = (dir_ / std::string(name_of(type))).string() + ".gguf";
+    save_gguf(base, file, {.type = type});
+    // Within 15%: q4_0's mixture has its output in a wider type, and norms are f32.
+    EXPECT_NEAR(weights(file) / whole, share, 0.15 * share + 0.01) << file;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "qkv/io/family/family.h"
+#include "qkv/io/gguf/adapter.h"
 #include "qkv/io/gguf/rotary.h"
 #include "qkv/io/gguf/tensors.h"
 
@@ -91,17 +92,6 @@ void add_head_width(const GgufKeys& keys, const GgufArchitecture& a, Json& c) {
   c["head_dim"] = c.at("hidden_size").get<int64_t>() / heads;
 }
 
-ModelSpec spec_of_json(const Family& family, const Json& config, const std::string& where) {
-  try {
-    ModelSpec spec = spec_of(family, JsonField(config, where));
-    check_spec(spec);  // first, because families write a line for each layer
-    return spec;
-  } catch (const Error& e) {  // errors of the spec itself lack the file name
-    if (std::string_view(e.what()).starts_with(where)) throw;
-    fail("{}: {}", where, e.what());
-  }
-}
-
 // A config.json as the family writes it.
 Json written_by(const Family& family, const ModelSpec& spec) {
   Json c = Json::parse(config_of(family, spec).dump());
@@ -125,6 +115,9 @@ void expect_read_back(const Json& written, const Json& read) {
 }  // namespace
 
 Json config_of_gguf(const Gguf& file) {
+  check(!is_gguf_adapter(file),
+        "{}: it holds an adapter: qkv convert {} --base MODEL --out DIR makes a directory of it", file.path,
+        file.path);
   const GgufArchitecture& a = architecture_of(file);
   const GgufKeys keys(file);
   Json c = Json::object();
@@ -148,19 +141,14 @@ Json config_of_gguf(const Gguf& file) {
 
 GgufModel model_of_gguf(const Gguf& file) {
   GgufModel model{.config = config_of_gguf(file), .tensors = {}, .as_in_engine = {}};
-  const JsonField config(model.config, file.path);
-  const Family& family = family_of(config);
-  const ModelSpec spec = spec_of_json(family, model.config, file.path);
-  model.tensors = read_gguf_tensors(file, {architecture_of(file), family, spec}, model.as_in_engine);
+  model.tensors = read_gguf_tensors(file, gguf_naming_of(model.config, file.path), model.as_in_engine);
   return model;
 }
 
 GgufParts gguf_of_model(const Json& config, const std::vector<std::pair<std::string, Weight>>& tensors) {
-  const Family& family = family_of(JsonField(config, "config.json"));
-  const ModelSpec spec = spec_of_json(family, config, "config.json");
-  const GgufArchitecture* a = gguf_architecture_of(family.model_type);
-  check(a != nullptr, "gguf: the model_type {} is not supported in GGUF files", family.model_type);
-  const Json written = written_by(family, spec);
+  const GgufNaming naming = gguf_naming_of(config, "config.json");
+  const GgufArchitecture* a = &naming.architecture;
+  const Json written = written_by(naming.family, naming.spec);
   GgufParts parts;
   parts.metadata.emplace_back("general.architecture", GgufValue::of(a->name));
   GgufKeyWriter keys{std::string(a->name), parts};
@@ -169,11 +157,10 @@ GgufParts gguf_of_model(const Json& config, const std::vector<std::pair<std::str
   write_gguf_windows(written, *a, keys);
   if (!a->causal) keys.flag("attention.causal", false);
   if (a->write != nullptr) a->write(written, keys);
-  write_gguf_tensors(tensors, {*a, family, spec}, parts);
+  write_gguf_tensors(tensors, naming, parts);
   const Json back =
       config_of_gguf({.path = "the GGUF file", .metadata = parts.metadata, .tensors = parts.tensors});
-  const Family& same = family_of(JsonField(back, "config.json"));
-  expect_read_back(written, written_by(family, spec_of_json(same, back, "config.json")));
+  expect_read_back(written, written_by(naming.family, gguf_naming_of(back, "config.json").spec));
   return parts;
 }
 

@@ -29,8 +29,9 @@ std::string_view end_for(const GgufTensorName& entry, std::string_view name) {
 }
 
 // Hugging Face's names that a model of this spec has.
-std::map<std::string, const WeightName*> expected_names(const std::vector<WeightName>& names) {
-  std::map<std::string, const WeightName*> expected;
+using ExpectedNames = std::map<std::string, const WeightName*>;
+ExpectedNames expected_names(const std::vector<WeightName>& names) {
+  ExpectedNames expected;
   for (const WeightName& w : names)
     if (!w.file.empty()) expected.emplace(w.file, &w);
   return expected;
@@ -42,6 +43,42 @@ struct Match {
   std::vector<int64_t> numbers;
   std::string_view end;
 };
+
+// The first of Hugging Face's names for an entry.
+std::string first_name(const Match& m) {
+  std::string_view pattern = m.entry->file;
+  pattern = pattern.substr(0, pattern.find('|'));
+  std::vector<int64_t> numbers = m.numbers;
+  if (m.entry->form == GgufForm::stacked) numbers.push_back(0);
+  return with_numbers(pattern, numbers) + std::string(m.end);
+}
+
+// The entry for a GGUF file's name whose counterpart is expected.
+std::optional<Match> match_of_gguf(const std::string& name, const GgufArchitecture& architecture,
+                                   const ExpectedNames& expected) {
+  for (const GgufTensorName& entry : architecture.tensors) {
+    const std::string_view end = end_for(entry, name);
+    if (!name.ends_with(end)) continue;
+    auto numbers = numbers_in(entry.gguf, std::string_view(name).substr(0, name.size() - end.size()));
+    if (!numbers) continue;
+    Match m = {&entry, std::move(*numbers), end};
+    if (expected.contains(first_name(m))) return m;
+  }
+  return std::nullopt;
+}
+
+// The entries, of those that are written, for one of Hugging Face's names.
+std::vector<Match> matches_of_file(const std::string& name, const GgufArchitecture& architecture) {
+  std::vector<Match> out;
+  for (const GgufTensorName& entry : architecture.tensors) {
+    if (entry.only_read) continue;
+    const std::string_view end = end_for(entry, name);
+    if (!name.ends_with(end)) continue;
+    if (auto numbers = numbers_in(entry.file, std::string_view(name).substr(0, name.size() - end.size())))
+      out.push_back({&entry, std::move(*numbers), end});
+  }
+  return out;
+}
 
 class Reader {
  public:
@@ -55,7 +92,7 @@ class Reader {
   std::map<std::string, Weight> read() {
     for (const auto& [name, weight] : file_.tensors) {
       if (std::find(std::begin(kOfConfig), std::end(kOfConfig), name) != std::end(kOfConfig)) continue;
-      const auto match = match_of(name);
+      const auto match = match_of_gguf(name, naming_.architecture, expected_);
       check(match.has_value(),
             "{}: tensor '{}' has no place in a model of the architecture {} with this metadata", file_.path,
             name, naming_.architecture.name);
@@ -72,27 +109,6 @@ class Reader {
     GgufForm form = GgufForm::same;  // that of either
     Weight first, second;
   };
-
-  // The first of Hugging Face's names for an entry.
-  static std::string first_name(const Match& m) {
-    std::string_view pattern = m.entry->file;
-    pattern = pattern.substr(0, pattern.find('|'));
-    std::vector<int64_t> numbers = m.numbers;
-    if (m.entry->form == GgufForm::stacked) numbers.push_back(0);
-    return with_numbers(pattern, numbers) + std::string(m.end);
-  }
-
-  std::optional<Match> match_of(const std::string& name) const {
-    for (const GgufTensorName& entry : naming_.architecture.tensors) {
-      const std::string_view end = end_for(entry, name);
-      if (!name.ends_with(end)) continue;
-      auto numbers = numbers_in(entry.gguf, std::string_view(name).substr(0, name.size() - end.size()));
-      if (!numbers) continue;
-      Match m = {&entry, std::move(*numbers), end};
-      if (expected_.contains(first_name(m))) return m;
-    }
-    return std::nullopt;
-  }
 
   std::string at(const std::string& name) const { return fmt::format("{}: tensor '{}'", file_.path, name); }
 
@@ -179,7 +195,7 @@ class Reader {
   const GgufNaming& naming_;
   std::set<std::string>& as_in_engine_;
   const std::vector<WeightName> names_;
-  const std::map<std::string, const WeightName*> expected_;
+  const ExpectedNames expected_;
   std::map<std::string, Halves> halves_;
   std::map<std::string, Weight> out_;
 };
@@ -196,19 +212,10 @@ class Writer {
     const std::string name = full_name(given);
     if (name.empty() || begins_with_any(name, naming_.architecture.without)) return;
     check(seen_.insert(name).second, "gguf: tensor '{}' is there twice", given);
-    bool any = false;
-    for (size_t i = 0; i < naming_.architecture.tensors.size(); ++i) {
-      const GgufTensorName& entry = naming_.architecture.tensors[i];
-      if (entry.only_read) continue;
-      const std::string_view end = end_for(entry, name);
-      if (!name.ends_with(end)) continue;
-      const auto numbers = numbers_in(entry.file, std::string_view(name).substr(0, name.size() - end.size()));
-      if (!numbers) continue;
-      any = true;
-      add({&entry, *numbers, end}, i, w);
-    }
-    check(any, "gguf: files of the architecture {} have no tensor for '{}'", naming_.architecture.name,
-          given);
+    const std::vector<Match> matches = matches_of_file(name, naming_.architecture);
+    for (const Match& m : matches) add(m, w);
+    check(!matches.empty(), "gguf: files of the architecture {} have no tensor for '{}'",
+          naming_.architecture.name, given);
   }
 
   void finish(GgufParts& parts) {
@@ -244,8 +251,9 @@ class Writer {
     return "";
   }
 
-  void add(const Match& m, size_t place, const Weight& w) {
+  void add(const Match& m, const Weight& w) {
     const GgufTensorName& entry = *m.entry;
+    const auto place = static_cast<size_t>(m.entry - naming_.architecture.tensors.data());
     const int64_t layer = m.numbers.empty() ? -1 : m.numbers.front();
     std::vector<int64_t> numbers = m.numbers;
     if (entry.form == GgufForm::stacked) numbers.pop_back();
@@ -269,7 +277,7 @@ class Writer {
 
   const GgufNaming& naming_;
   const std::vector<WeightName> names_;
-  const std::map<std::string, const WeightName*> expected_;
+  const ExpectedNames expected_;
   std::map<std::string, std::string> also_;
   std::set<std::string> seen_;
   std::map<std::string, Experts> experts_;
@@ -282,6 +290,36 @@ class Writer {
 std::map<std::string, Weight> read_gguf_tensors(const Gguf& file, const GgufNaming& naming,
                                                 std::set<std::string>& as_in_engine) {
   return Reader(file, naming, as_in_engine).read();
+}
+
+GgufNaming gguf_naming_of(const Json& config, const std::string& where) {
+  const Family& family = family_of(JsonField(config, where));
+  const GgufArchitecture* a = gguf_architecture_of(family.model_type);
+  check(a != nullptr, "gguf: the model_type {} is not supported in GGUF files", family.model_type);
+  try {
+    ModelSpec spec = spec_of(family, JsonField(config, where));
+    check_spec(spec);  // first, because families write a line for each layer
+    return {*a, family, std::move(spec)};
+  } catch (const Error& e) {  // errors of the spec itself lack the file name
+    if (std::string_view(e.what()).starts_with(where)) throw;
+    fail("{}: {}", where, e.what());
+  }
+}
+
+std::optional<GgufCounterpart> gguf_name_of(const std::string& name, const GgufNaming& naming) {
+  const std::vector<Match> matches = matches_of_file(name, naming.architecture);
+  if (matches.size() != 1) return std::nullopt;  // none, or a part in each of two tensors
+  const Match& m = matches.front();
+  std::vector<int64_t> numbers = m.numbers;
+  if (m.entry->form == GgufForm::stacked) numbers.pop_back();
+  return GgufCounterpart{with_numbers(m.entry->gguf, numbers) + std::string(m.end), m.entry->form};
+}
+
+std::optional<GgufCounterpart> file_name_of(const std::string& name, const GgufNaming& naming) {
+  const std::vector<WeightName> names = weights_of(naming.family, naming.spec);
+  const auto m = match_of_gguf(name, naming.architecture, expected_names(names));
+  if (!m) return std::nullopt;
+  return GgufCounterpart{first_name(*m), m->entry->form};
 }
 
 void write_gguf_tensors(const std::vector<std::pair<std::string, Weight>>& tensors, const GgufNaming& naming,

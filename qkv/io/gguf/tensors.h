@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,8 +17,21 @@ namespace qkv {
 struct GgufNaming {
   const GgufArchitecture& architecture;
   const Family& family;
-  const ModelSpec& spec;
+  ModelSpec spec;
 };
+
+// That of the model of a config.json, which errors call `where`. Throws Error if it is no model, or of a
+// model_type that GGUF files do not have.
+GgufNaming gguf_naming_of(const Json& config, const std::string& where);
+
+// The other file's name of a matrix, and its form there.
+struct GgufCounterpart {
+  std::string name;
+  GgufForm form;
+};
+// For one of Hugging Face's names, and for a GGUF file's name. Nothing if there is no counterpart.
+std::optional<GgufCounterpart> gguf_name_of(const std::string& name, const GgufNaming& naming);
+std::optional<GgufCounterpart> file_name_of(const std::string& name, const GgufNaming& naming);
 
 // Tensors by Hugging Face's names; `as_in_engine` is that of GgufModel.
 std::map<std::string, Weight> read_gguf_tensors(const Gguf& file, const GgufNaming& naming,

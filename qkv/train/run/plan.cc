@@ -104,6 +104,15 @@ std::unique_ptr<Transformer> planned(const TrainConfig& config) {
   return model;
 }
 
+// Bytes of the frozen parameters that stay as they are in the files of the model that the run begins with.
+std::map<std::string, int64_t> bytes_left_packed_in(const TrainConfig& config, const Transformer& model) {
+  const auto is_frozen = [](const Parameter& p) { return p.frozen; };
+  if (config.model.lora.base.empty() && config.from.empty()) return {};
+  if (std::ranges::none_of(model.parameters().all(), is_frozen)) return {};
+  const std::string dir = config.from.empty() ? config.model.lora.base : resolve_model_dir(config.from);
+  return bytes_left_packed(dir, DType::f32);
+}
+
 constexpr std::string_view kBlock = ".block.";
 
 // The index of the block that a parameter belongs to.
@@ -168,15 +177,20 @@ ParameterCount count_parameters(const TrainConfig& config) {
   return count;
 }
 
-MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
-  const ModelSpec& m = config.model;
-  const std::unique_ptr<Transformer> model = planned(config);
+namespace {
+
+// The part of a plan that does not depend on the batch.
+MemoryPlan plan_of_parameters(const TrainConfig& config, Transformer& model) {
   const bool bf16 = config.compute() == DType::bf16;
-  const bool pairs = m.architecture == Architecture::encoder_decoder;
-  const int64_t element = bf16 ? 2 : 4, rows = rows_of(config, batch);
+  const std::map<std::string, int64_t> packed = bytes_left_packed_in(config, model);
   MemoryPlan plan;
-  for (const Parameter& p : model->parameters().all()) {
+  for (const Parameter& p : model.parameters().all()) {
     const int64_t n = p.shape.count();
+    const auto as_it_is = packed.find(p.name);
+    if (p.frozen && as_it_is != packed.end()) {
+      plan.weights += as_it_is->second;
+      continue;
+    }
     plan.weights += 4 * n;
     if (bf16 && p.kind == ParameterKind::matrix) plan.shadows += 2 * n;
     if (p.frozen) continue;
@@ -184,8 +198,33 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
     if (config.step.weight_noise > 0 && p.kind == ParameterKind::matrix) plan.average += 4 * n;
     if (config.step.ema > 0) plan.average += 4 * n;
   }
-  plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
+  plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model.parameters());
+  plan.program = kProgram;
+  return plan;
+}
 
+// Plans the memory of one run for many sizes of its batches.
+class MemoryPlanner {
+ public:
+  explicit MemoryPlanner(const TrainConfig& config) {
+    const std::unique_ptr<Transformer> model = planned(config);
+    parameters_ = plan_of_parameters(config, *model);
+    unreached_ = unreached_blocks(*model);
+  }
+  // `config` may differ from the constructor's in the sizes of batches alone.
+  MemoryPlan plan(const TrainConfig& config, int64_t batch) const;
+
+ private:
+  MemoryPlan parameters_;
+  int64_t unreached_;  // blocks without a backward pass
+};
+
+MemoryPlan MemoryPlanner::plan(const TrainConfig& config, int64_t batch) const {
+  const ModelSpec& m = config.model;
+  const bool bf16 = config.compute() == DType::bf16;
+  const bool pairs = m.architecture == Architecture::encoder_decoder;
+  const int64_t element = bf16 ? 2 : 4, rows = rows_of(config, batch);
+  MemoryPlan plan = parameters_;
   // The columns of the decoder or the only stack, and of the encoder next to a decoder.
   const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal()),
                              encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers, false);
@@ -222,7 +261,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                                                 (2 + c.cross.kept_f32) * 4;
                                        })
                               : 0;
-  const auto reached = std::span(ours).subspan(static_cast<size_t>(unreached_blocks(*model)));
+  const auto reached = std::span(ours).subspan(static_cast<size_t>(unreached_));
   int64_t blocks = config.recompute ? sum_of(reached, between) + sum_of(encoders, between) + most_of(kept)
                                     : sum_of(reached, kept) + sum_of(encoders, kept) + cross;
   if (m.recurrence.any()) {
@@ -247,8 +286,13 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   // Unembeddings scaled to length 1, and their gradient.
   const int64_t unit = m.embedding_unit ? m.vocab_size * m.width * (2 * element + 4) : 0;
   plan.work = std::max(logits + rows * m.width * element, most_of(moving)) + unit;
-  plan.program = kProgram;
   return plan;
+}
+
+}  // namespace
+
+MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
+  return MemoryPlanner(config).plan(config, batch);
 }
 
 int64_t memory_limit(const TrainConfig& config) {
@@ -276,15 +320,17 @@ int64_t largest_that(int64_t most, const F& fits) {
 }  // namespace
 
 int64_t largest_batch(const TrainConfig& config, int64_t limit) {
+  const MemoryPlanner planner(config);
   return largest_that(std::numeric_limits<int32_t>::max() / config.window_length(),  // limit of a batch
-                      [&](int64_t batch) { return memory_plan(config, batch).total() <= limit; });
+                      [&](int64_t batch) { return planner.plan(config, batch).total() <= limit; });
 }
 
 int64_t largest_batch_tokens(const TrainConfig& config, int64_t batch, int64_t limit) {
+  const MemoryPlanner planner(config);
   TrainConfig other = config;
   const int64_t pairs = largest_that(int64_t{1} << 23, [&](int64_t half) {
     other.batch_tokens = 2 * half;  // source and target share them
-    return memory_plan(other, batch).total() <= limit;
+    return planner.plan(other, batch).total() <= limit;
   });
   return 2 * pairs;
 }

@@ -13,7 +13,7 @@ namespace qkv {
 
 // Peak memory of a step in bytes, by use.
 struct MemoryPlan {
-  int64_t weights = 0;  // f32 masters
+  int64_t weights = 0;  // f32 masters; frozen ones that are quantised or in 16 bits, as in their files
   int64_t shadows = 0;  // bf16 copies
   int64_t gradients = 0;
   int64_t optimizer = 0;
