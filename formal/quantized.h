@@ -3,9 +3,13 @@
 // Products of activations by quantised weights, as the engine computes them whatever the instruction set, the
 // number of rows and the number of threads. Scalars are f32, and each operation rounds to it.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
+
+#include "formal/notation.h"
 
 namespace qkv::formal {
 
@@ -49,6 +53,49 @@ inline float QuantizedDot(const std::vector<WeightBlock>& weights,
     }
     y = std::fma(weight.d * activation.e, static_cast<float>(dot), y);
     if (!weight.u.empty()) y = std::fma(weight.m * activation.e, static_cast<float>(minima), y);
+  }
+  return y;
+}
+
+// The numbers of a row of a weight.
+inline Vector<double> Decoded(const std::vector<WeightBlock>& blocks) {
+  std::vector<double> numbers;
+  for (const WeightBlock& block : blocks)
+    for (size_t i = 0; i < block.w.size(); ++i)
+      numbers.push_back(double{block.d} * block.w[i] +
+                        (block.u.empty() ? 0 : double{block.m} * block.u[i / 16]));
+  return Eigen::Map<const Vector<double>>(numbers.data(), static_cast<Index>(numbers.size()));
+}
+
+// The value of a scalar, without its derivative.
+template <typename T>
+double Value(const T& x) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return x;
+  else
+    return x.value();
+}
+
+// W x for the rows of W. Its value is QuantizedDot's. Its derivative takes the rounding of x as the identity:
+// it is that of the decoded W, and what rounding changes is a constant (a straight-through estimator).
+template <typename T>
+Vector<T> QuantizedProduct(const std::vector<std::vector<WeightBlock>>& W, const Vector<T>& x) {
+  std::vector<float> numbers;
+  Vector<double> constant(x.size());
+  for (Index i = 0; i < x.size(); ++i) {
+    constant[i] = Value(x[i]);
+    numbers.push_back(static_cast<float>(constant[i]));
+  }
+  const size_t size = W.front().front().w.size();
+  std::vector<ActivationBlock> activations;
+  for (auto at = numbers.begin(); at != numbers.end(); at += static_cast<std::ptrdiff_t>(size))
+    activations.push_back(Quantize({at, at + static_cast<std::ptrdiff_t>(size)}));
+  Vector<T> y(static_cast<Index>(W.size()));
+  for (size_t j = 0; j < W.size(); ++j) {
+    const Vector<double> w = Decoded(W[j]);
+    T product = 0;
+    for (Index i = 0; i < x.size(); ++i) product += w[i] * x[i];
+    y[static_cast<Index>(j)] = product + (double{QuantizedDot(W[j], activations)} - w.dot(constant));
   }
   return y;
 }

@@ -1,12 +1,20 @@
 // The engine's products by quantised weights are formal/'s, bit for bit.
 #include "formal/quantized.h"
 
+#include <adolc/adolc.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 
+#include "formal/gradient.h"
+#include "qkv/autograd/graph.h"
 #include "qkv/kernels/gemm.h"
+#include "qkv/ops/cross_entropy.h"
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/linear.h"
+#include "qkv/ops/low_rank.h"
 #include "qkv/quant/block_integers.h"
 #include "qkv/quant/quantize.h"
 
@@ -57,6 +65,141 @@ TEST(Quantized, ProductsAgainstFormal) {
               << name_of(type) << ", row " << r << ", column " << j;
       }
     }
+  }
+}
+
+// A block's numbers in each matrix of a small network: rows of `out`, each of one block.
+struct Matrices {
+  WeightType type;
+  QuantizedTensor engine;
+  std::vector<std::vector<formal::WeightBlock>> formal;
+
+  Matrices(WeightType type, int64_t out, std::mt19937& random)
+      : type(type), engine(QuantizedTensor::empty({out, layout_of(type).elements}, type)) {
+    const int64_t width = layout_of(type).elements;
+    std::normal_distribution<float> normal(0, 1 / std::sqrt(static_cast<float>(width)));
+    std::vector<float> row(width);
+    for (int64_t r = 0; r < out; ++r) {
+      for (float& w : row) w = normal(random);
+      std::byte* at =
+          engine.mutable_blocks().subspan(r * layout_of(type).bytes, layout_of(type).bytes).data();
+      quantize_row(type, width, row.data(), nullptr, at);
+      formal.push_back(blocks_of(type, at, width));
+    }
+  }
+};
+
+// The loss of y = W_u g, g = silu(h), h = (W + scale B A) x for rows x, and its gradient by x, A and B.
+struct LossOfNetwork {
+  double loss = 0;
+  std::vector<double> x, a, b;
+};
+
+constexpr int64_t kRows = 3, kRank = 2, kVocabulary = 7;
+constexpr float kScale = 1.5F;
+
+LossOfNetwork by_formal(const Matrices& w, const Matrices& unembedding, const std::vector<float>& x,
+                        const std::vector<float>& a, const std::vector<float>& b,
+                        const std::vector<int32_t>& targets) {
+  const int64_t width = layout_of(w.type).elements;
+  std::vector<double> independent;
+  LossOfNetwork out;
+  trace_on(1);
+  {
+    const auto declared = [&](const std::vector<float>& values) {
+      std::vector<adouble> active(values.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        active[i] <<= values[i];
+        independent.push_back(values[i]);
+      }
+      return active;
+    };
+    const std::vector<adouble> active_x = declared(x), active_a = declared(a), active_b = declared(b);
+    adouble loss = 0;
+    for (int64_t r = 0; r < kRows; ++r) {
+      formal::Vector<adouble> row(width);
+      for (int64_t i = 0; i < width; ++i) row[i] = active_x[r * width + i];
+      formal::Vector<adouble> h = formal::QuantizedProduct(w.formal, row);
+      for (int64_t k = 0; k < kRank; ++k) {
+        adouble low = 0;
+        for (int64_t i = 0; i < width; ++i) low += active_a[k * width + i] * row[i];
+        for (int64_t j = 0; j < width; ++j) h[j] += kScale * active_b[j * kRank + k] * low;
+      }
+      for (int64_t j = 0; j < width; ++j) h[j] = h[j] / (1 + exp(-h[j]));
+      const formal::Vector<adouble> z = formal::QuantizedProduct(unembedding.formal, h);
+      adouble sum = 0;
+      for (int64_t v = 0; v < kVocabulary; ++v) sum += exp(z[v]);
+      loss += (log(sum) - z[targets[r]]) / static_cast<double>(kRows);
+    }
+    loss >>= out.loss;
+  }
+  trace_off();
+  std::vector<double> all(independent.size());
+  ::gradient(1, static_cast<int>(independent.size()), independent.data(), all.data());
+  const auto end_x = all.begin() + std::ssize(x), end_a = end_x + std::ssize(a);
+  out.x.assign(all.begin(), end_x);
+  out.a.assign(end_x, end_a);
+  out.b.assign(end_a, all.end());
+  return out;
+}
+
+LossOfNetwork by_engine(const Matrices& w, const Matrices& unembedding, const std::vector<float>& x,
+                        const std::vector<float>& a, const std::vector<float>& b,
+                        const std::vector<int32_t>& targets) {
+  const int64_t width = layout_of(w.type).elements;
+  std::vector<Tensor> gradients;
+  std::vector<std::shared_ptr<Leaf>> leaves;
+  const auto declared = [&](const std::vector<float>& values, const Shape& shape) {
+    Tensor t = Tensor::of(shape, values);
+    gradients.push_back(Tensor::zeros(shape, DType::f32));
+    leaves.push_back(make_leaf(t, gradients.back()));
+    return t;
+  };
+  const Tensor tx = declared(x, {kRows, width}), ta = declared(a, {kRank, width}),
+               tb = declared(b, {width, kRank});
+  const Tensor h = add_low_rank(linear(tx, Weight(w.engine), {}), tx, ta, tb, kScale, 0);
+  const CrossEntropyResult result = unembed_cross_entropy(
+      activation(Activation::silu, h), Weight(unembedding.engine), {}, Indices(targets), 1.0F / kRows);
+  backward(result.loss);
+  const auto values = [&](size_t i) {
+    const auto all = gradients[i].values<float>();
+    return std::vector<double>(all.begin(), all.end());
+  };
+  return {result.total / kRows, values(0), values(1), values(2)};
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, const char* name) {
+  double most = 0, difference = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    most = std::max(most, std::abs(want[i]));
+    difference = std::max(difference, std::abs(got[i] - want[i]));
+  }
+  EXPECT_GT(most, 0) << name;
+  EXPECT_LT(difference, 2e-5 * most) << name;
+}
+
+// The engine's gradients beside quantised weights are those of formal/'s convention.
+TEST(Quantized, GradientsAgainstFormal) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (int t = static_cast<int>(WeightType::q4_0); t < kWeightTypes; ++t) {
+    const auto type = static_cast<WeightType>(t);
+    SCOPED_TRACE(name_of(type));
+    const int64_t width = layout_of(type).elements;
+    const Matrices w(type, width, random), unembedding(type, kVocabulary, random);
+    const auto drawn = [&](int64_t n, float size) {
+      std::vector<float> values(n);
+      for (float& v : values) v = size * normal(random);
+      return values;
+    };
+    const auto x = drawn(kRows * width, 1), a = drawn(kRank * width, 0.1F), b = drawn(width * kRank, 0.3F);
+    const std::vector<int32_t> targets = {2, 0, 6};
+    const LossOfNetwork want = by_formal(w, unembedding, x, a, b, targets),
+                        got = by_engine(w, unembedding, x, a, b, targets);
+    EXPECT_NEAR(got.loss, want.loss, 1e-5);
+    expect_near(got.x, want.x, "x");
+    expect_near(got.a, want.a, "A");
+    expect_near(got.b, want.b, "B");
   }
 }
 
