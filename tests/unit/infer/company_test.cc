@@ -9,6 +9,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/json_value.h"
 #include "qkv/infer/decode_state.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/quant/quantize.h"
 #include "qkv/tensor/storage.h"
@@ -75,6 +76,29 @@ TEST(Company, DoesNotChangeTheBitsOfASequence) {
       p.packed = blocks;
     }
     expect_own_bits(model);
+  }
+}
+
+// Products with few columns: routers, and adapters of a low rank.
+TEST(Company, DoesNotChangeTheBitsOfRoutersAndAdapters) {
+  const NoGrad guard;
+  Json config = Json::parse(kConfig);
+  config.update({{"model_type", "mixtral"},
+                 {"architectures", {"MixtralForCausalLM"}},
+                 {"num_local_experts", 5},
+                 {"num_experts_per_tok", 2}});
+  Transformer experts(parse_spec(config.dump(), "config"));
+  experts.parameters().draw(3, DType::f32);
+  expect_own_bits(experts);
+  ModelSpec spec = parse_spec(kConfig, "config");
+  for (const int64_t rank : {1, 3, 16}) {
+    spec.lora = {.rank = rank, .alpha = 5, .targets = {"all-linear"}, .base = "base"};
+    spec.lora.adapters = adapters_of(spec);
+    Transformer adapted(spec);
+    for (Parameter& p : adapted.parameters().all())
+      if (p.name.ends_with(".b")) p.initializer = {Initializer::Kind::normal, 0.3F};
+    adapted.parameters().draw(3, DType::f32);
+    expect_own_bits(adapted);
   }
 }
 
