@@ -57,9 +57,8 @@ std::map<std::string, std::vector<float>> importance_of(const GgufOutput& o, con
   }
   fmt::print(stderr, "calibrated on {} tokens of {}: perplexity {:.3f} before quantisation\n", tokens,
              o.calibrate, std::exp(result.loss));
-  const ModelSpec spec = m.model->spec();
   m.model.reset();  // its memory is needed
-  return importance_by_name(from, spec, std::move(result.importance));
+  return importance_by_name(from, result.importance);
 }
 
 }  // namespace

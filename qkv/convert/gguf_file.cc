@@ -10,6 +10,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/io/gguf/directory.h"
 #include "qkv/io/gguf/model.h"
+#include "qkv/io/gguf/tensors.h"
 #include "qkv/io/gguf/tokenizer.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
@@ -168,32 +169,64 @@ void quantize(GgufParts& parts, const GgufFileOptions& options) {
 
 }  // namespace
 
-std::map<std::string, std::vector<float>> importance_by_name(const std::string& from, const ModelSpec& spec,
-                                                             std::vector<Tensor> matrices) {
-  // A model whose weights are the rows of importance goes the way of all weights to GGUF's names and shapes.
-  Transformer shadow(spec);
-  size_t i = 0;
-  for (Parameter& p : shadow.parameters().all()) {
-    Tensor& known = matrices.at(i++);
-    p.value = known.defined() ? std::move(known) : Tensor::zeros(p.shape, DType::f32);
+namespace {
+
+// The columns of the matrices in rows [first, first + rows) of a parameter, in turn. A matrix that met no
+// activations, as an expert that no token chose, has ones. Empty if none met any.
+std::vector<float> columns_in(const std::vector<ColumnImportance>& matrices, int64_t first, int64_t rows) {
+  std::vector<float> columns;
+  if (matrices.empty()) return columns;
+  const int64_t size = std::min(rows, matrices.front().rows), end = first + rows;
+  bool any = false;
+  for (int64_t row = first; row < end; row += size) {
+    const auto of = std::ranges::find_if(matrices, [&](const ColumnImportance& m) {
+      return m.first_row <= row && row < m.first_row + m.rows;
+    });
+    any = any || of != matrices.end();
+    if (of == matrices.end())
+      columns.insert(columns.end(), matrices.front().columns.size(), 1.0F);
+    else
+      columns.insert(columns.end(), of->columns.begin(), of->columns.end());
   }
+  return any ? columns : std::vector<float>();
+}
+
+// True if a tensor of this form has the same columns as the engine's matrix.
+bool keeps_columns(GgufForm form) {
+  return form != GgufForm::latent_keys;  // which is transposed
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<float>> importance_by_name(
+    const std::string& from, const std::vector<std::vector<ColumnImportance>>& importance) {
   const std::string path = from + "/config.json";
-  std::vector<std::pair<std::string, Weight>> tensors;
-  for (auto& [name, tensor] : named_tensors(shadow, [](const Parameter& p) { return p.value; }))
-    tensors.emplace_back(name, tensor);
+  const GgufNaming naming = gguf_naming_of(parse_json(read_file(path), path), path);
+  Transformer model(naming.spec);
+  std::map<std::string, std::pair<const Parameter*, const std::vector<ColumnImportance>*>> known;
+  size_t i = 0;
+  for (const Parameter& p : model.parameters().all()) known[p.name] = {&p, &importance.at(i++)};
+  // The tensors of a stack come in any order.
+  std::map<std::string, std::map<int64_t, std::vector<float>>> parts;
+  std::map<std::string, size_t> widths;
+  for (const WeightName& w : weights_of(naming.family, naming.spec)) {
+    const auto& [parameter, matrices] = known.at(w.engine);
+    if (w.file.empty() || matrices->empty()) continue;
+    const int64_t rows = w.rows > 0 ? w.rows : parameter->shape[0];
+    for (const GgufCounterpart& place : gguf_names_of(w.file, naming)) {
+      if (!keeps_columns(place.form)) continue;
+      parts[place.name][place.part] = columns_in(*matrices, w.first_row, rows);
+      widths[place.name] = matrices->front().columns.size();
+    }
+  }
   std::map<std::string, std::vector<float>> out;
-  for (const auto& [name, weight] : gguf_of_model(parse_json(read_file(path), path), tensors).tensors) {
-    const Shape& shape = weight.shape();
-    if (shape.rank() < 2) continue;
-    const int64_t width = shape[-1], rows = shape[-2], count = shape.count() / width / rows;
-    const auto values = weight.dense().values<float>();
+  for (auto& [name, of_parts] : parts) {
     std::vector<float> columns;
     bool any = false;
-    for (int64_t m = 0; m < count; ++m) {
-      const auto row = values.subspan(m * rows * width, width);
-      const bool seen = std::ranges::any_of(row, [](float x) { return x > 0; });
-      for (const float x : row) columns.push_back(seen ? x : 1);  // an expert that no token chose
-      any = any || seen;
+    for (auto& [part, values] : of_parts) {
+      any = any || !values.empty();
+      if (values.empty()) values.assign(widths.at(name), 1.0F);
+      columns.insert(columns.end(), values.begin(), values.end());
     }
     if (any) out.emplace(name, std::move(columns));
   }

@@ -10,6 +10,7 @@
 #include "qkv/io/gguf/metadata.h"
 #include "qkv/models/transformer.h"
 #include "qkv/quant/mixture.h"
+#include "qkv/tensor/column_importance.h"
 
 namespace qkv {
 
@@ -23,10 +24,10 @@ struct GgufFileOptions {
   std::function<void(const std::string& name, size_t index, size_t count)> progress = {};
 };
 
-// `importance` of GgufFileOptions from a tensor for each of the model's parameters, of its shape (undefined:
-// unknown), whose rows hold the means of the squares for each column. `from`: the model's directory or file.
-std::map<std::string, std::vector<float>> importance_by_name(const std::string& from, const ModelSpec& spec,
-                                                             std::vector<Tensor> matrices);
+// `importance` of GgufFileOptions from that of the matrices of each of the model's parameters, in order
+// (infer/importance.h). `from`: the model's directory or file.
+std::map<std::string, std::vector<float>> importance_by_name(
+    const std::string& from, const std::vector<std::vector<ColumnImportance>>& importance);
 
 // Writes the GGUF file TO in one step: beside it, then renamed.
 void write_gguf_atomically(const std::string& to, const GgufParts& parts);

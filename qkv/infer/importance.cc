@@ -48,18 +48,13 @@ class Collector {
     }
   }
 
-  std::vector<Tensor> importance() const {
-    std::vector<Tensor> out(parameters_.size());
+  std::vector<std::vector<ColumnImportance>> importance() const {
+    std::vector<std::vector<ColumnImportance>> out(parameters_.size());
     for (const auto& [place, sums] : seen_) {
-      const auto& [p, first] = place;
-      const Shape& shape = parameters_[p].shape;
-      if (!out[p].defined()) out[p] = Tensor::zeros(shape, DType::f32);
-      const int64_t width = shape[-1];
-      std::vector<float> mean(width);
-      for (int64_t c = 0; c < width; ++c)
-        mean[c] = static_cast<float>(sums.squares[c] / static_cast<double>(sums.count));
-      for (int64_t r = first; r < first + sums.rows; ++r)
-        std::ranges::copy(mean, out[p].mutable_values<float>().data() + r * width);
+      std::vector<float> mean;
+      for (const double square : sums.squares)
+        mean.push_back(static_cast<float>(square / static_cast<double>(sums.count)));
+      out[place.first].push_back({place.second, sums.rows, std::move(mean)});
     }
     return out;
   }

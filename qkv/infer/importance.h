@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "qkv/models/transformer.h"
+#include "qkv/tensor/column_importance.h"
 
 namespace qkv {
 
 struct Calibration {
-  // For each of the model's parameters, in order: a tensor of its shape whose rows hold, for each column, the
-  // mean of the squares of the activations that meet it. Rows that met none are 0. Undefined for parameters
-  // that no product reads.
-  std::vector<Tensor> importance;
+  // For each of the model's parameters, in order: its matrices that met activations, by their first rows.
+  // Empty for parameters that no product reads.
+  std::vector<std::vector<ColumnImportance>> importance;
   double loss = 0;  // mean of -log P of the tokens but the first of each window
 };
 

@@ -79,13 +79,13 @@ GgufParts gguf_of_adapter(const GgufAdapter& adapter, const Json& config) {
                     {kAdapterType, GgufValue::of(std::string_view("lora"))},
                     {kAlpha, GgufValue::of_f32(adapter.alpha)}};
   for (const auto& [name, pair] : adapter.modules) {
-    const auto place = gguf_name_of(name + std::string(kWeight), naming);
-    check(place && is_followed(place->form),
+    const auto places = gguf_names_of(name + std::string(kWeight), naming);
+    check(places.size() == 1 && is_followed(places.front().form),
           "gguf: '{}': files of the architecture {} have no adapter for it", name, naming.architecture.name);
     const std::string at = "gguf: adapter of '" + name + "'";
-    parts.tensors.emplace_back(place->name + std::string(kA), pair.a);
-    parts.tensors.emplace_back(place->name + std::string(kB),
-                               to_gguf_form({form_of_b(place->form), naming.spec, at}, pair.b));
+    parts.tensors.emplace_back(places.front().name + std::string(kA), pair.a);
+    parts.tensors.emplace_back(places.front().name + std::string(kB),
+                               to_gguf_form({form_of_b(places.front().form), naming.spec, at}, pair.b));
   }
   return parts;
 }

@@ -306,20 +306,25 @@ GgufNaming gguf_naming_of(const Json& config, const std::string& where) {
   }
 }
 
-std::optional<GgufCounterpart> gguf_name_of(const std::string& name, const GgufNaming& naming) {
-  const std::vector<Match> matches = matches_of_file(name, naming.architecture);
-  if (matches.size() != 1) return std::nullopt;  // none, or a part in each of two tensors
-  const Match& m = matches.front();
-  std::vector<int64_t> numbers = m.numbers;
-  if (m.entry->form == GgufForm::stacked) numbers.pop_back();
-  return GgufCounterpart{with_numbers(m.entry->gguf, numbers) + std::string(m.end), m.entry->form};
+std::vector<GgufCounterpart> gguf_names_of(const std::string& name, const GgufNaming& naming) {
+  std::vector<GgufCounterpart> out;
+  for (const Match& m : matches_of_file(name, naming.architecture)) {
+    std::vector<int64_t> numbers = m.numbers;
+    int64_t part = 0;
+    if (m.entry->form == GgufForm::stacked) {
+      part = numbers.back();
+      numbers.pop_back();
+    }
+    out.push_back({with_numbers(m.entry->gguf, numbers) + std::string(m.end), m.entry->form, part});
+  }
+  return out;
 }
 
 std::optional<GgufCounterpart> file_name_of(const std::string& name, const GgufNaming& naming) {
   const std::vector<WeightName> names = weights_of(naming.family, naming.spec);
   const auto m = match_of_gguf(name, naming.architecture, expected_names(names));
   if (!m) return std::nullopt;
-  return GgufCounterpart{first_name(*m), m->entry->form};
+  return GgufCounterpart{first_name(*m), m->entry->form, 0};
 }
 
 void write_gguf_tensors(const std::vector<std::pair<std::string, Weight>>& tensors, const GgufNaming& naming,

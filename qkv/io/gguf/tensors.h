@@ -28,9 +28,11 @@ GgufNaming gguf_naming_of(const Json& config, const std::string& where);
 struct GgufCounterpart {
   std::string name;
   GgufForm form;
+  int64_t part = 0;  // which of the matrices in a stack
 };
-// For one of Hugging Face's names, and for a GGUF file's name. Nothing if there is no counterpart.
-std::optional<GgufCounterpart> gguf_name_of(const std::string& name, const GgufNaming& naming);
+// The names in a GGUF file for one of Hugging Face's; several if its parts are apart.
+std::vector<GgufCounterpart> gguf_names_of(const std::string& name, const GgufNaming& naming);
+// The first of Hugging Face's names for that in a GGUF file; nothing if the model has none.
 std::optional<GgufCounterpart> file_name_of(const std::string& name, const GgufNaming& naming);
 
 // Tensors by Hugging Face's names; `as_in_engine` is that of GgufModel.
