@@ -80,7 +80,7 @@ void run(const Options& o) {
     return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
   }
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
-  note_left_out(o.dir, *m.model);
+  print_model_notes(o.dir, *m.model);
   GenerateOptions options = resolve_generation(o.generation, m, "", false).settings.drawing;
   if (!o.generation.has("seed")) options.seed = std::random_device{}();
   ChatSession session(m, chat, o.system);

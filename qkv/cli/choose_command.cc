@@ -118,7 +118,7 @@ void choose(const Options& o, const std::vector<TextModel>& models, std::span<co
 
 TextModel load_chooser(const Options& o, const std::string& dir) {
   TextModel m = load(dir, compute_type(o.dtype));
-  note_left_out(dir, *m.model);
+  print_model_notes(dir, *m.model);
   check(m.model->spec().problem == Problem::multiple_choice,
         "{}: this model does not score choices; choose needs one trained with train.objective = "
         "\"multiple_choice\"",

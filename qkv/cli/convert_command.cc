@@ -45,7 +45,7 @@ void write_part(const std::string& to, const std::string& dir, Transformer& mode
 void convert_directory(const Options& o) {
   const std::string dir = resolve_model_dir(o.from);
   const auto model = load_model(dir, DType::f32);
-  note_left_out(dir, *model);
+  print_model_notes(dir, *model);
   check(!model->spec().lora.any(), "{}: it holds an adapter: qkv merge writes it into its model", dir);
   check(!file_exists(o.out), "{}: exists already", o.out);
   write_directory_atomically(o.out, [&](const std::string& to) {

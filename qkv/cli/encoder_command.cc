@@ -71,7 +71,7 @@ void add_ensemble_option(Command& c, EncoderOptions& o) {
 TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
                        const char* command) {
   TextModel m = load(dir, compute_type(dtype));
-  note_left_out(dir, *m.model);
+  print_model_notes(dir, *m.model);
   const ModelSpec& s = m.model->spec();
   const Output wanted_first = std::find(wanted.begin(), wanted.end(), Output::embedding) != wanted.end()
                                   ? Output::embedding

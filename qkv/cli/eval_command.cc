@@ -175,7 +175,7 @@ bool holds_pairs(const Options& o, const TextModel& m) {
 
 void run(Options o) {
   const TextModel m = load(o.dir, compute_type(o.dtype));
-  note_left_out(o.dir, *m.model);
+  print_model_notes(o.dir, *m.model);
   const ModelSpec& spec = m.model->spec();
   take_settings_of_run(o, spec, o.given);
   expect_fitting(o, spec);

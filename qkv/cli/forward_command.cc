@@ -347,7 +347,7 @@ void run(const Options& o) {
                                                      o.hidden_states, o.attentions));
   }
   const auto model = load_model(dir, compute);
-  note_left_out(dir, *model);
+  print_model_notes(dir, *model);
   const SpecialIds ids = load_special_ids(dir);
   int64_t choices = 0;
   TensorFile in = read_safetensors(o.inputs);

@@ -283,7 +283,7 @@ void run(Options o) {
   std::vector<TextModel> models;
   for (const std::string& dir : dirs)
     models.push_back(load_language_model(dir, compute_type(o.dtype), !o.ids.empty()));
-  for (size_t i = 0; i < models.size(); ++i) note_left_out(dirs[i], *models[i].model);
+  for (size_t i = 0; i < models.size(); ++i) print_model_notes(dirs[i], *models[i].model);
   const TextModel& m = models.front();
   m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);

@@ -7,7 +7,7 @@
 
 namespace qkv {
 
-// Tells that only the language model of a multimodal checkpoint is used, and which parts are not.
-void note_left_out(const std::string& dir, const Transformer& model);
+// Tells what a GGUF file leaves unsaid, and which parts of a multimodal checkpoint are not used.
+void print_model_notes(const std::string& dir, const Transformer& model);
 
 }  // namespace qkv

@@ -72,7 +72,7 @@ void run(const Options& o) {
   if (!o.has_prompt && !o.choices.empty())
     throw UsageError("--prompt: missing: --choice names its continuations");
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
-  note_left_out(o.dir, *m.model);
+  print_model_notes(o.dir, *m.model);
   const FewShot examples = o.examples.empty() ? FewShot{} : read_few_shot(o.examples);
   const auto score = [&](const Question& q) {
     const std::string prompt = o.examples.empty() ? q.prompt : examples.prompt(q.prompt);

@@ -492,7 +492,7 @@ void run(TraceOptions o) {
     m.alone = load_model(resolve_model_dir(o.dir), compute);
   else
     m.text = load(o.dir, compute);
-  note_left_out(o.dir, m.model());
+  print_model_notes(o.dir, m.model());
   const ModelSpec& spec = m.model().spec();
   check(by_file || !spec.features.any(), "{}: it reads images or spectrograms: give them as --inputs", o.dir);
   check(spec.order != Order::permuted, "{}: its order of tokens is permuted, which trace does not show yet",

@@ -117,6 +117,18 @@ class Gguf(CliTest):
         self.ok("train", "a.toml", "--resume")
         self.assertEqual(self.bytes_of("adapted", "last", "adapter_model.safetensors"), whole)
 
+    def test_a_file_without_a_pre_tokenizer_is_noted(self):
+        self.write("b.toml", CONFIG.replace("vocab_size = 300", 'vocab_size = 300, type = "bpe"'))
+        self.ok("train", "b.toml", "--overwrite")
+        self.ok("convert", "run", "--out", "m.gguf")
+        contents = self.bytes_of("m.gguf")
+        self.assertEqual(contents.count(b"tokenizer.ggml.pre"), 1)
+        self.assertNotIn("note:", self.ok("generate", "m.gguf", "--prompt", "the", "--tokens", "2").err)
+        with open(self.path("n.gguf"), "wb") as file:
+            file.write(contents.replace(b"tokenizer.ggml.pre", b"tokenizer.other.pr"))
+        self.assertRegex(self.ok("generate", "n.gguf", "--prompt", "the", "--tokens", "2").err,
+                         r"note: n.gguf.*tokenizer.ggml.pre")
+
     def test_what_cannot_be_written_or_read(self):
         self.refused("quantize", "run", "--type", "q9", "--out", "m.gguf", says=["--type", "q4_k_m", "'q9'"])
         self.ok("quantize", "run", "--type", "q8_0", "--out", "m.gguf")

@@ -24,6 +24,7 @@ void mount_gguf(const std::string& path) {
     files["tokenizer.json"] = from.tokenizer.to_json();
     if (!from.config.empty()) files["tokenizer_config.json"] = from.config;
     if (!from.sentencepiece.empty()) files["tokenizer.model"] = from.sentencepiece;
+    if (!from.warning.empty()) files[kGgufNotes] = from.warning;
     OrderedJson ids = OrderedJson::object();
     if (from.bos >= 0) ids["bos_token_id"] = from.bos;
     if (!from.eos.empty()) ids["eos_token_id"] = from.eos;
