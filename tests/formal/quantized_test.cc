@@ -68,6 +68,38 @@ TEST(Quantized, ProductsAgainstFormal) {
   }
 }
 
+// How far the rounding of activations to 8 bits takes a product from that by the same numbers without it, for
+// normal activations: docs/guides/quantize.md has the figures.
+TEST(Quantized, DeviationFromTheProductWithoutRounding) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (int t = static_cast<int>(WeightType::q4_0); t < kWeightTypes; ++t) {
+    const auto type = static_cast<WeightType>(t);
+    const BlockLayout& layout = layout_of(type);
+    const int64_t k = 2048, n = 64;
+    std::vector<float> row(k), a(k);
+    for (float& x : a) x = normal(random);
+    std::vector<formal::ActivationBlock> activations;
+    for (int64_t b = 0; b < k; b += layout.elements)
+      activations.push_back(formal::Quantize({a.data() + b, a.data() + b + layout.elements}));
+    double squares = 0, differences = 0;
+    std::vector<std::byte> bytes(k / layout.elements * layout.bytes);
+    for (int64_t j = 0; j < n; ++j) {
+      for (float& x : row) x = normal(random);
+      quantize_row(type, k, row.data(), nullptr, bytes.data());
+      const std::vector<formal::WeightBlock> blocks = blocks_of(type, bytes.data(), k);
+      const formal::Vector<double> w = formal::Decoded(blocks);
+      double whole = 0;
+      for (int64_t i = 0; i < k; ++i) whole += w[i] * double{a[i]};
+      squares += whole * whole;
+      differences += std::pow(double{formal::QuantizedDot(blocks, activations)} - whole, 2);
+    }
+    const double deviation = std::sqrt(differences / squares);
+    EXPECT_GT(deviation, 0.004) << name_of(type);
+    EXPECT_LT(deviation, 0.008) << name_of(type);
+  }
+}
+
 // A block's numbers in each matrix of a small network: rows of `out`, each of one block.
 struct Matrices {
   WeightType type;

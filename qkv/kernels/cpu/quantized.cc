@@ -1,6 +1,7 @@
 // The SIMD kernels of products by quantised weights, compiled for each instruction set, and the choice among
 // them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>

@@ -77,6 +77,20 @@ struct Unit<WeightType::q8_0> : FourBlocks {
   }
 };
 
+template <>
+struct Unit<WeightType::mxfp4> : FourBlocks {
+  using Block = BlockMxfp4;
+  static constexpr int kOffset = 12;
+  static HWY_INLINE __m512i products(const Block* b, const int8_t* x, const int16_t*) {
+    const __m512i table =
+        _mm512_add_epi8(_mm512_broadcast_i32x4(load_128(kMxfp4Values)), _mm512_set1_epi8(kOffset));
+    const __m512i q = quarters(b, 0);
+    const __m512i first =
+        vnni_fours(_mm512_setzero_si512(), _mm512_shuffle_epi8(table, low_nibbles(q)), load_512(x));
+    return vnni_fours(first, _mm512_shuffle_epi8(table, high_nibbles(q)), load_512(x + 64));
+  }
+};
+
 // Both pairs and their scales are in 16 bits: sums of two products of bytes fit.
 HWY_INLINE __m512i add_scaled(__m512i sum, __m512i numbers, const int8_t* x, __m512i scales) {
   return vnni_pairs(sum, _mm512_maddubs_epi16(numbers, load_512(x)), scales);
@@ -258,6 +272,9 @@ class TwoRuns {
         to->factors[1][r] = b->dmin.bits;
         to->minima[4 * (r % 4) + r / 4] = B::minima(*b, sums);  // neighbours() takes rows in this order
       }
+    } else if constexpr (kType == WeightType::mxfp4) {
+      for (int i = 0; i < 4; ++i)
+        to->factors[0][r * 4 + i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(mxfp4_scale(b[i].e)) >> 16);
     } else if constexpr (kUnitBytes - kBytes + 2 <= 64) {
       constexpr int16_t kStep = kBytes / 2;
       const __m512i index =
@@ -282,6 +299,14 @@ class TwoRuns {
     return _mm512_fmadd_ps(_mm512_mul_ps(factor, _mm512_set1_ps(e)), _mm512_cvtepi32_ps(dots), sum);
   }
 
+  // Factors of 16 rows: f16, or powers of two as bf16.
+  static HWY_INLINE __m512 widened(__m256i factors) {
+    if constexpr (kType == WeightType::mxfp4)
+      return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(factors), 16));
+    else
+      return _mm512_cvtph_ps(factors);
+  }
+
   // Adds the products of a unit to the sums of all rows.
   HWY_INLINE __m512 add(int64_t unit, __m512 sum) {
     // The lines that read() left out.
@@ -291,7 +316,7 @@ class TwoRuns {
     sums_of_rows(kept.products, dots);
     const float* e = e_ + unit * kBlocks;
     if constexpr (kBlocks == 1) {
-      const auto factor = [&](int field) HWY_ATTR { return _mm512_cvtph_ps(load_256(kept.factors[field])); };
+      const auto factor = [&](int field) HWY_ATTR { return widened(load_256(kept.factors[field])); };
       sum =
           fma(factor(0), *e,
               _mm512_add_epi32(_mm512_add_epi32(dots[0], dots[1]), _mm512_add_epi32(dots[2], dots[3])), sum);
@@ -308,7 +333,7 @@ class TwoRuns {
       for (int i = 0; i < 4; ++i) {
         const __m512i index = _mm512_add_epi16(every_fourth, _mm512_set1_epi16(static_cast<int16_t>(i)));
         const __m256i d = _mm512_castsi512_si256(_mm512_permutex2var_epi16(first, index, second));
-        sum = fma(_mm512_cvtph_ps(d), e[i], _mm512_sub_epi32(dots[i], _mm512_set1_epi32(offsets[i])), sum);
+        sum = fma(widened(d), e[i], _mm512_sub_epi32(dots[i], _mm512_set1_epi32(offsets[i])), sum);
       }
     }
     return sum;
