@@ -10,10 +10,10 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 perplexity() {
-  "$qkv" eval "$1" --data "$text" --json | python3 -c 'import json, math, sys; print(f"{math.exp(json.load(sys.stdin)["loss"]):.3f}")'
+  "$qkv" eval "$1" --data "$text" --json 2> /dev/null | python3 -c 'import json, math, sys; print("%.3f" % math.exp(json.load(sys.stdin)["loss"]))'
 }
 megabytes() {
-  python3 -c 'import os, sys; print(f"{os.path.getsize(sys.argv[1]) / 1e6:.2f}")' "$1"
+  python3 -c 'import os, sys; print("%.2f" % (os.path.getsize(sys.argv[1]) / 1e6))' "$1"
 }
 
 echo "| type | MB | perplexity | calibrated |"
