@@ -1,8 +1,12 @@
 // A GGUF file's speed in qkv, or in libllama: seconds from opening it to the first token, tokens per second
 // of a prompt, and of tokens one by one, by turns with reading the mapped file.
 //   gguf_speed MODEL.gguf [--prompt 512] [--tokens 32] [--libllama FOLDER]
-//   gguf_speed MODEL.gguf --libllama FOLDER --compare   the largest difference of logits after a prompt,
-//   instead gguf_speed --make DIR      writes DIR/model.gguf, a random model of the 1.1B Llama shape
+//   gguf_speed MODEL.gguf --sequences 8 [--libllama FOLDER]   instead tokens per second of so many sequences
+//   that are
+//                                                       decoded together
+//   gguf_speed MODEL.gguf --libllama FOLDER --compare   instead the largest difference of logits after a
+//   prompt gguf_speed --make DIR                               writes DIR/model.gguf, a random model of
+//   the 1.1B Llama shape
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -18,6 +22,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/base/rng.h"
 #include "qkv/infer/decode_state.h"
+#include "qkv/infer/engine.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/kernels/kernels.h"
@@ -27,7 +32,7 @@ namespace {
 
 struct Options {
   std::string model, make, libraries;
-  int64_t prompt = 512, tokens = 32;
+  int64_t prompt = 512, tokens = 32, sequences = 0;
   bool compare = false;
 };
 
@@ -174,6 +179,50 @@ void run_peer(const Options& o) {
   print("libllama", o, speed, decoding);
 }
 
+void print_batch(const char* who, const Options& o, double seconds) {
+  const auto steps = static_cast<double>(o.tokens);
+  fmt::print("{:<8} {} sequences: {:.2f} tok/s, {:.1f} ms a step\n", who, o.sequences,
+             static_cast<double>(o.sequences) * steps / seconds, 1e3 * seconds / steps);
+}
+
+void run_batch(const Options& o) {
+  const auto model = load_model(resolve_model_dir(o.model), DType::f32);
+  Engine engine(*model);
+  for (int64_t s = 0; s < o.sequences; ++s) {
+    std::vector<int32_t> prompt = prompt_of(8);
+    prompt[0] += static_cast<int32_t>(s);
+    engine.add({.prompt = prompt, .sampler = {.temperature = 0}, .max_new_tokens = o.tokens + 1});
+  }
+  const auto go_on = [](const NewToken&) { return true; };
+  while (engine.waiting() > 0) engine.step(go_on);
+  const auto start = Clock::now();
+  while (engine.step(go_on)) {
+  }
+  print_batch("qkv", o, since(start));
+}
+
+void run_batch_of_peer(const Options& o) {
+  const libllama::Library library(o.libraries);
+  be_silent(library);
+  void* model = libllama::load(library, o.model);
+  auto params = library.find<libllama::ContextParams()>("llama_context_default_params")();
+  params.sequences = static_cast<uint32_t>(o.sequences);
+  params.context = static_cast<uint32_t>(o.sequences * 256);
+  params.batch = params.micro_batch = 512;
+  params.threads = params.batch_threads = num_threads();
+  void* context = libllama::make_context(library, model, params);
+  for (int32_t t = 0; t < 8; ++t)
+    libllama::run_sequences(library, context, std::vector<int32_t>(o.sequences, 100 + t), t);
+  const auto start = Clock::now();
+  for (int32_t t = 0; t < o.tokens; ++t) {
+    std::vector<int32_t> ids;
+    for (int64_t s = 0; s < o.sequences; ++s) ids.push_back(static_cast<int32_t>((t * 91 + s * 7) % 20000));
+    libllama::run_sequences(library, context, ids, 8 + t);
+    library.find<float*(void*, int32_t)>("llama_get_logits_ith")(context, -1);
+  }
+  print_batch("libllama", o, since(start));
+}
+
 // Both quantise activations, to 8 bits with a scale for each block; they add blocks in orders of their own.
 void compare(const Options& o) {
   const std::vector<int32_t> ids = prompt_of(o.prompt);
@@ -248,6 +297,7 @@ int main(int argc, char** argv) {
   app.add_option("--make", o.make);
   app.add_option("--prompt", o.prompt);
   app.add_option("--tokens", o.tokens);
+  app.add_option("--sequences", o.sequences);
   app.add_option("--libllama", o.libraries);
   app.add_flag("--compare", o.compare);
   CLI11_PARSE(app, argc, argv);
@@ -256,6 +306,8 @@ int main(int argc, char** argv) {
       qkv::make(o.make);
     else if (o.compare)
       qkv::compare(o);
+    else if (o.sequences > 0)
+      o.libraries.empty() ? qkv::run_batch(o) : qkv::run_batch_of_peer(o);
     else if (!o.libraries.empty())
       qkv::run_peer(o);
     else

@@ -84,6 +84,21 @@ inline void* make_context(const Library& library, void* model, const ContextPara
   return context;
 }
 
+// Decodes tokens[s] of each sequence s at this position, with outputs for all.
+inline void run_sequences(const Library& library, void* context, std::vector<int32_t> tokens,
+                          int32_t position) {
+  const size_t n = tokens.size();
+  std::vector<int32_t> positions(n, position), counts(n, 1), ids;
+  for (size_t s = 0; s < n; ++s) ids.push_back(static_cast<int32_t>(s));
+  std::vector<int32_t*> sequences;
+  for (int32_t& id : ids) sequences.push_back(&id);
+  std::vector<int8_t> outputs(n, 1);
+  const Batch batch = {static_cast<int32_t>(n), tokens.data(),    nullptr,       positions.data(),
+                       counts.data(),           sequences.data(), outputs.data()};
+  const int32_t status = library.find<int32_t(void*, Batch)>("llama_decode")(context, batch);
+  qkv::check(status == 0, "llama_decode gives {}", status);
+}
+
 // Calls "llama_decode" or "llama_encode" for tokens from position `first` on, with outputs for all or the
 // last.
 inline void run(const Library& library, const char* function, void* context, std::vector<int32_t> tokens,

@@ -8,7 +8,8 @@ namespace {
 // Tokens of a prompt that are read at once: more take memory, but no less time.
 constexpr int64_t kAtOnce = 256;
 
-// True if a token's states depend on nothing after it, so that a prompt may be read in parts.
+}  // namespace
+
 bool looks_back(const ModelSpec& spec) {
   if (spec.architecture != Architecture::decoder || spec.order == Order::prefix || spec.memory > 0)
     return false;
@@ -19,8 +20,6 @@ bool looks_back(const ModelSpec& spec) {
   }
   return true;
 }
-
-}  // namespace
 
 DecodeState::DecodeState(const Transformer& model, int64_t sequences)
     : model_(&model), lengths_(sequences, 0), states_(model.make_states(sequences)) {}
@@ -127,6 +126,13 @@ void DecodeState::reorder(std::span<const int32_t> sources) {
   }
   states_.reorder(sources);
   lengths_ = std::move(lengths);
+}
+
+void DecodeState::join(const DecodeState& other) {
+  check(model_ == other.model_, "join: the state of another model");
+  check(!source_.defined() && !other.source_.defined(), "join: the sources are not encoded yet");
+  states_.join(other.states_);
+  lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
 }
 
 void DecodeState::truncate(int64_t sequence, int64_t length) {

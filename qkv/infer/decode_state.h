@@ -19,6 +19,9 @@ struct Sources {
   Sources(std::vector<std::vector<int32_t>> tokens) : ids(std::move(tokens)) {}
 };
 
+// True if a token's states depend on nothing after it, so that a prompt may be read in parts.
+bool looks_back(const ModelSpec& spec);
+
 // The decoding state of a batch of sequences; owns the layers' states.
 class DecodeState {
  public:
@@ -41,6 +44,9 @@ class DecodeState {
 
   DecodeState fork() const;
   void reorder(std::span<const int32_t> sources);
+  // Adds another state's sequences behind its own, as copies. Throws Error if the other is of another model,
+  // or has sources that are not encoded yet.
+  void join(const DecodeState& other);
   void truncate(int64_t sequence, int64_t length);
 
  private:

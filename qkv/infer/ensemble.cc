@@ -67,6 +67,11 @@ void EnsembleState::reorder(std::span<const int32_t> sources) {
   for (DecodeState& state : states_) state.reorder(sources);
 }
 
+void EnsembleState::join(const EnsembleState& other) {
+  check(states_.size() == other.states_.size(), "join: the states of another ensemble");
+  for (size_t i = 0; i < states_.size(); ++i) states_[i].join(other.states_[i]);
+}
+
 void EnsembleState::truncate(int64_t sequence, int64_t length) {
   for (DecodeState& state : states_) state.truncate(sequence, length);
 }

@@ -37,6 +37,7 @@ class EnsembleState {
                  Probe* probe = nullptr);
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }
   void reorder(std::span<const int32_t> sources);
+  void join(const EnsembleState& other);
   void truncate(int64_t sequence, int64_t length);
 
  private:

@@ -1,6 +1,7 @@
 #include "qkv/nn/layer_state.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "qkv/nn/context.h"
@@ -162,6 +163,34 @@ void KeyValueState::reorder(std::span<const int32_t> sources) {
   if (4 * free_.size() > 3 * users_.size()) own();  // pages that were given up cost memory and time
 }
 
+void KeyValueState::join(const LayerState& state) {
+  const auto& other = joined_state<KeyValueState>(state);
+  check(other.kv_heads_ == kv_heads_ && other.d_qk_ == d_qk_ && other.d_vo_ == d_vo_ &&
+            (!filled() || !other.filled() || keys_.dtype() == other.keys_.dtype()),
+        "join: a key/value state of other heads or another type");
+  std::vector<int32_t> to(other.users_.size(), -1);  // our page for each of the other's
+  const int64_t missing = std::ranges::count_if(other.users_, [](int32_t users) { return users > 0; }) -
+                          std::ssize(free_),
+                pages = std::ssize(users_);
+  if (other.filled() && (missing > 0 || !filled()))
+    grow(pages + std::max({missing, pages / 2, int64_t{1}}), other.keys_.dtype());
+  for (const std::vector<int32_t>& theirs : other.pages_) {
+    std::vector<int32_t>& own = pages_.emplace_back();
+    for (const int32_t page : theirs) {
+      int32_t& ours = to[static_cast<size_t>(page)];
+      if (ours < 0) {
+        ours = take_page();
+        copy_rows(other.keys_, page * kPageRows, 0, kPageRows, keys_, ours * kPageRows);
+        copy_rows(other.values_, page * kPageRows, 0, kPageRows, values_, ours * kPageRows);
+      } else {
+        ++users_[static_cast<size_t>(ours)];
+      }
+      own.push_back(ours);
+    }
+  }
+  lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
+}
+
 void KeyValueState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
   check(length >= 0 && length <= lengths_[sequence], "truncate: sequence {} has {} positions, got {}",
@@ -234,6 +263,55 @@ void SourceState::reorder(std::span<const int32_t> sources) {
     lengths.push_back(lengths_[s]);
     begins.push_back(begins_[s]);
   }
+  lengths_ = std::move(lengths);
+  begins_ = std::move(begins);
+}
+
+void SourceState::join(const LayerState& state) {
+  const auto& other = joined_state<SourceState>(state);
+  check(filled() == other.filled() || sequences() == 0,
+        "join: a source state without the keys of its sources");
+  if (!other.filled()) {
+    lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
+    begins_.insert(begins_.end(), other.begins_.begin(), other.begins_.end());
+    return;
+  }
+  // The runs of rows in use of both, each once: sequences of one source share it.
+  struct Run {
+    const SourceState* of;
+    int32_t begin, length;
+  };
+  std::vector<Run> runs;
+  std::vector<int32_t> lengths, begins;
+  int32_t rows = 0;
+  for (const SourceState* s : {static_cast<const SourceState*>(this), &other}) {
+    std::map<int32_t, int32_t> places;
+    for (size_t i = 0; i < s->begins_.size(); ++i) {
+      const auto [at, is_new] = places.try_emplace(s->begins_[i], rows);
+      if (is_new) {
+        runs.push_back({s, s->begins_[i], s->lengths_[i]});
+        rows += s->lengths_[i];
+      }
+      begins.push_back(at->second);
+      lengths.push_back(s->lengths_[i]);
+    }
+  }
+  const auto joined = [&](const auto& heads_of) {
+    const Heads& first = heads_of(other);
+    Tensor out = Tensor::empty({rows, first.heads * first.width}, first.x.dtype());
+    int32_t to = 0;
+    for (const Run& run : runs) {
+      const Heads& from = heads_of(*run.of);
+      check(from.x.dtype() == first.x.dtype(), "join: a source state of another type");
+      copy_rows(from.x, run.begin, from.column, run.length, out, to);
+      to += run.length;
+    }
+    return Heads{out, 0, first.heads, first.width};
+  };
+  const Heads keys = joined([](const SourceState& s) -> const Heads& { return s.keys_; });
+  const Heads values = joined([](const SourceState& s) -> const Heads& { return s.values_; });
+  keys_ = keys;
+  values_ = values;
   lengths_ = std::move(lengths);
   begins_ = std::move(begins);
 }

@@ -20,12 +20,23 @@ class LayerState {
   virtual std::unique_ptr<LayerState> fork() const = 0;
   // Sequence i becomes what sequence sources[i] was; the number of sequences may change.
   virtual void reorder(std::span<const int32_t> sources) = 0;
+  // Adds the sequences of another state of the same layer behind its own, as copies. Throws Error if the
+  // other is of another kind or type.
+  virtual void join(const LayerState& other) = 0;
   // Forgets everything from position `length` on. REQUIRES: length <= length(sequence).
   virtual void truncate(int64_t sequence, int64_t length) = 0;
   // Save the state as plain tensors, and load it.
   virtual std::vector<Tensor> save() const = 0;
   virtual void load(const std::vector<Tensor>& saved) = 0;
 };
+
+// The other state of a join, as the class that it must have.
+template <typename State>
+const State& joined_state(const LayerState& other) {
+  const auto* same = dynamic_cast<const State*>(&other);
+  check(same != nullptr, "join: a state of another kind of layer");
+  return *same;
+}
 
 // KV cache of self-attention, in pages of kPageRows rows. Sequences that were one share pages until one of
 // them appends to a page that is not full. So beams that diverge copy no more than that page, and pages
@@ -47,6 +58,8 @@ class KeyValueState : public LayerState {
   int64_t length(int64_t sequence) const override { return lengths_[sequence]; }
   std::unique_ptr<LayerState> fork() const override;
   void reorder(std::span<const int32_t> sources) override;
+  // Pages that the other's sequences share stay shared.
+  void join(const LayerState& other) override;
   void truncate(int64_t sequence, int64_t length) override;
   // Lengths, and the rows of all sequences one after another.
   std::vector<Tensor> save() const override;
@@ -90,6 +103,7 @@ class SourceState : public LayerState {
   int64_t length(int64_t sequence) const override { return lengths_[sequence]; }
   std::unique_ptr<LayerState> fork() const override { return std::make_unique<SourceState>(*this); }
   void reorder(std::span<const int32_t> sources) override;
+  void join(const LayerState& other) override;
   void truncate(int64_t /*sequence*/, int64_t /*length*/) override {}
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;

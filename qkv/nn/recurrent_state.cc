@@ -59,6 +59,12 @@ void RecurrentState::reorder(std::span<const int32_t> sources) {
   kept_ = std::move(kept);
 }
 
+void RecurrentState::join(const LayerState& state) {
+  const auto& other = joined_state<RecurrentState>(state);
+  check(other.width_ == width_, "join: a recurrence of width {}, not {}", other.width_, width_);
+  kept_.insert(kept_.end(), other.kept_.begin(), other.kept_.end());
+}
+
 void RecurrentState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
   std::vector<Snapshot>& kept = kept_[sequence];

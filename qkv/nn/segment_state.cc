@@ -84,6 +84,13 @@ void SegmentState::reorder(std::span<const int32_t> sources) {
   lengths_ = std::move(lengths);
 }
 
+void SegmentState::join(const LayerState& state) {
+  const auto& other = joined_state<SegmentState>(state);
+  check(other.longest_ == longest_, "join: a memory of {} rows, not {}", other.longest_, longest_);
+  if (other.rows_.defined()) rows_ = rows_.defined() ? join_rows({rows_, other.rows_}) : other.rows_;
+  lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
+}
+
 // The remembered rows are a sequence's last ones. Forgetting those from `length` on leaves the first ones.
 void SegmentState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);

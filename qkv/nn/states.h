@@ -40,6 +40,10 @@ class LayerStates {
   void reorder(std::span<const int32_t> sources) const {
     for (const auto& state : states_) state->reorder(sources);
   }
+  void join(const LayerStates& other) const requires(std::is_same_v<State, LayerState>) {
+    check(states_.size() == other.states_.size(), "join: the states of another model");
+    for (size_t i = 0; i < states_.size(); ++i) states_[i]->join(*other.states_[i]);
+  }
   void truncate(int64_t sequence, int64_t length) const {
     for (const auto& state : states_) state->truncate(sequence, length);
   }

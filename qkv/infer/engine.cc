@@ -1,0 +1,264 @@
+#include "qkv/infer/engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "qkv/ops/parts.h"
+
+namespace qkv {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+constexpr int64_t kFollowing = 16;  // tokens that must have room beside a prompt
+
+// `begun`: tokens of the prompt that count as the output's.
+int32_t next_token(std::span<const float> logits, const Request& r, const Tokens& written) {
+  const int64_t length = std::ssize(written), prompt = std::ssize(r.prompt);
+  if (const auto id = r.rules.forced(prompt, length, r.max_new_tokens - r.begun)) return *id;
+  const double uniform = RandomStream{r.seed, static_cast<uint64_t>(length), 0}.uniform(0);
+  Tokens refused = r.rules.refused(prompt, length, r.eos, r.begun);
+  const Tokens completing = r.rules.completing(r.prompt, written, r.eos);
+  refused.insert(refused.end(), completing.begin(), completing.end());
+  if (refused.empty()) return sample(logits, {r.prompt, written}, r.sampler, uniform);
+  SamplerOptions sampler = r.sampler;
+  sampler.excluded.insert(sampler.excluded.end(), refused.begin(), refused.end());
+  return sample(logits, {r.prompt, written}, sampler, uniform);
+}
+
+}  // namespace
+
+struct Engine::Sequence {
+  int64_t number;
+  Request request;
+  Tokens written = {};
+};
+
+Engine::Engine(const Ensemble& models, const EngineOptions& options)
+    : models_(models),
+      options_(options),
+      bounded_(models.spec().architecture == Architecture::encoder_decoder ||
+               models.spec().order == Order::prefix),
+      looks_back_(
+          std::ranges::all_of(models.models(), [](const Transformer* m) { return looks_back(m->spec()); })),
+      state_(models, 0) {
+  check(options.sequences > 0 && options.prompt_tokens > 0 && options.remembered_tokens >= 0,
+        "engine: expected room for sequences and for tokens of prompts");
+  check(options.cached || models.spec().order != Order::prefix, "generate: a prefix LM remembers its prompt");
+}
+
+Engine::~Engine() = default;
+
+int64_t Engine::add(Request request) {
+  const ModelSpec& spec = models_.spec();
+  const int64_t number = added_;
+  check_options(request.sampler);
+  check(!request.prompt.empty(), "generate: prompt {} is empty: expected at least one token", number);
+  const bool conditioned = spec.architecture == Architecture::encoder_decoder;
+  check(!conditioned || !request.source.empty(), "generate: prompt {} has no source", number);
+  check(conditioned || request.source.empty(), "generate: prompt {} has a source, but the model reads none",
+        number);
+  check(spec.order != Order::prefix || std::ssize(request.prompt) < spec.longest(),
+        "generate: prompt {} has {} tokens, which leave no room in a context of {}", number,
+        request.prompt.size(), spec.longest());
+  ++added_;
+  if (request.max_new_tokens > 0) wait(SequencePtr(new Sequence{number, std::move(request)}));
+  return number;
+}
+
+void Engine::wait(SequencePtr sequence) {
+  const auto before = [](const SequencePtr& a, const SequencePtr& b) {
+    const int64_t p = a->request.priority, q = b->request.priority;
+    return p != q ? p > q : a->number < b->number;
+  };
+  waiting_.insert(std::ranges::upper_bound(waiting_, sequence, before), std::move(sequence));
+}
+
+void Engine::cancel(int64_t request) {
+  const auto is_it = [&](const SequencePtr& s) { return s->number == request; };
+  std::erase_if(waiting_, is_it);
+  if (const auto at = std::ranges::find_if(reading_.requests, is_it); at != reading_.requests.end()) {
+    reading_.rows.erase(reading_.rows.begin() + (at - reading_.requests.begin()));
+    reading_.requests.erase(at);
+    if (reading_.requests.empty()) reading_ = {};
+  }
+  if (const auto at = std::ranges::find_if(active_, is_it); at != active_.end()) {
+    Tokens kept(active_.size());
+    std::iota(kept.begin(), kept.end(), 0);
+    kept.erase(kept.begin() + (at - active_.begin()));
+    active_.erase(at);
+    state_.reorder(kept);
+  }
+}
+
+int64_t Engine::remembered() const {
+  int64_t tokens = 0;
+  for (int64_t s = 0; s < std::ssize(active_); ++s) tokens += state_.length(s);
+  for (const Tokens& of : reading_.tokens) tokens += std::ssize(of);
+  return tokens;
+}
+
+std::vector<int32_t> Engine::window(const Sequence& s) const {
+  Tokens all = s.request.prompt;
+  all.insert(all.end(), s.written.begin(), s.written.end());
+  const auto context = static_cast<size_t>(models_.spec().longest());
+  if (all.size() > context) all.erase(all.begin(), all.end() - static_cast<int64_t>(context));
+  return all;
+}
+
+int64_t Engine::tokens_of(const Sequence& s) const {
+  return std::min(models_.spec().longest(), std::ssize(s.request.prompt) + std::ssize(s.written));
+}
+
+// Equal prompts are computed once if this is equal, too. Sources of features, or with global
+// tokens, count as different; so do the prompts of a prefix LM with another part that sees itself.
+Tokens Engine::source_key(const Sequence& s) const {
+  const Request& r = s.request;
+  if (r.features.defined() || !r.globals.empty()) return {static_cast<int32_t>(s.number), -1};
+  if (models_.spec().order == Order::prefix) return {static_cast<int32_t>(r.prompt.size())};
+  return r.source;
+}
+
+// Takes requests that wait: as many as are read at once. Equal prompts count once.
+void Engine::begin_reading() {
+  const bool alone = active_.empty();
+  std::map<std::pair<Tokens, Tokens>, int32_t> places;
+  Sources sources;
+  std::vector<Tensor> features;
+  int64_t room = options_.remembered_tokens == 0 ? std::numeric_limits<int64_t>::max()
+                                                 : options_.remembered_tokens - remembered(),
+          left = options_.prompt_tokens;
+  while (!waiting_.empty() && std::ssize(active_) + std::ssize(reading_.requests) < options_.sequences) {
+    Sequence& next = *waiting_.front();
+    const Request& r = next.request;
+    const Tokens tokens = window(next);
+    const std::pair<Tokens, Tokens> key = {source_key(next), tokens};
+    const auto place = places.find(key);
+    const bool first = reading_.requests.empty();
+    // Some tokens will follow; where there is no room for them, it would soon be interrupted.
+    const int64_t remembers = tokens_of(next) + kFollowing, reads = std::ssize(tokens) + std::ssize(r.source);
+    if (!(first && alone) && remembers > room) break;
+    if (place == places.end() && !first && reads > left) break;
+    room -= remembers;
+    if (place == places.end()) {
+      left -= reads;
+      places.emplace(key, static_cast<int32_t>(reading_.tokens.size()));
+      if (!r.source.empty()) sources.ids.push_back(r.source);
+      if (!r.globals.empty()) sources.globals.push_back(r.globals);
+      if (r.features.defined()) features.push_back(r.features);
+      reading_.tokens.push_back(tokens);
+      reading_.prefixes.push_back(static_cast<int32_t>(r.prompt.size()));
+    }
+    reading_.rows.push_back(places.at(key));
+    reading_.requests.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  if (reading_.requests.empty()) return;
+  if (!features.empty()) sources.features = join_rows(features);
+  if (sources.ids.empty())
+    reading_.state.emplace(models_, std::ssize(reading_.tokens));
+  else
+    reading_.state.emplace(models_, sources);
+}
+
+// Reads the prompts, or the next part of a single one. When all is read, their requests have their first
+// tokens and join the others.
+void Engine::read(const Listener& listener) {
+  Reading& r = reading_;
+  const int64_t length = std::ssize(r.tokens.front());
+  Tensor logits;
+  if (looks_back_ && r.tokens.size() == 1 && length > options_.prompt_tokens) {
+    const int64_t parts = (length + options_.prompt_tokens - 1) / options_.prompt_tokens,
+                  part = (length + parts - 1) / parts, end = std::min(length, r.read + part);
+    logits = r.state->advance({Tokens(r.tokens[0].begin() + r.read, r.tokens[0].begin() + end)});
+    r.read = end;
+    if (end < length) return;
+  } else {
+    const bool prefix = models_.spec().order == Order::prefix;
+    logits = r.state->advance(r.tokens,
+                              prefix ? std::span<const int32_t>(r.prefixes) : std::span<const int32_t>());
+  }
+  Tokens rows;
+  std::vector<SequencePtr> going_on;
+  for (size_t i = 0; i < r.requests.size(); ++i)
+    if (choose(*r.requests[i], logits.row<float>(r.rows[i]), listener)) {
+      rows.push_back(r.rows[i]);
+      going_on.push_back(std::move(r.requests[i]));
+    }
+  r.state->reorder(rows);
+  if (active_.empty())
+    state_ = std::move(*r.state);
+  else if (!rows.empty())
+    state_.join(*r.state);
+  for (SequencePtr& s : going_on) active_.push_back(std::move(s));
+  reading_ = {};
+}
+
+bool Engine::choose(Sequence& s, std::span<const float> logits, const Listener& listener) {
+  const Request& r = s.request;
+  const int32_t token = next_token(logits, r, s.written);
+  s.written.push_back(token);
+  const int64_t prompt = std::ssize(r.prompt), written = std::ssize(s.written);
+  const bool ended = std::ranges::find(r.eos, token) != r.eos.end() ||
+                     (bounded_ && prompt + written >= models_.spec().longest()) ||
+                     r.rules.full(prompt, written) || r.begun + written >= r.max_new_tokens;
+  const bool go_on = !listener || listener({s.number, token, logits, ended});
+  return go_on && !ended;
+}
+
+// Interrupts sequences until there is room for a token of each.
+void Engine::make_room() {
+  if (options_.remembered_tokens == 0) return;
+  Tokens kept(active_.size());
+  std::iota(kept.begin(), kept.end(), 0);
+  int64_t wanted = remembered() + std::ssize(active_);
+  std::vector<SequencePtr> interrupted;
+  while (active_.size() > 1 && wanted > options_.remembered_tokens) {
+    const auto last = std::ranges::min_element(
+        active_, {}, [](const SequencePtr& s) { return std::pair(s->request.priority, -s->number); });
+    const auto at = last - active_.begin();
+    wanted -= state_.length(kept[static_cast<size_t>(at)]) + 1;
+    interrupted.push_back(std::move(*last));
+    active_.erase(last);
+    kept.erase(kept.begin() + at);
+  }
+  if (interrupted.empty()) return;
+  state_.reorder(kept);
+  for (SequencePtr& s : interrupted) wait(std::move(s));
+}
+
+void Engine::decode(const Listener& listener) {
+  make_room();
+  std::vector<Tokens> next;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    const auto s = static_cast<int64_t>(i);
+    const bool fits = options_.cached && state_.length(s) < models_.spec().longest();
+    if (!fits) state_.truncate(s, 0);  // beyond the context all positions shift, so recompute
+    next.push_back(fits ? Tokens{active_[i]->written.back()} : window(*active_[i]));
+  }
+  const Tensor logits = state_.advance(next);
+  Tokens kept;
+  std::vector<SequencePtr> going_on;
+  for (size_t i = 0; i < active_.size(); ++i)
+    if (choose(*active_[i], logits.row<float>(static_cast<int64_t>(i)), listener)) {
+      kept.push_back(static_cast<int32_t>(i));
+      going_on.push_back(std::move(active_[i]));
+    }
+  if (kept.size() < active_.size()) state_.reorder(kept);
+  active_ = std::move(going_on);
+}
+
+bool Engine::step(const Listener& listener) {
+  const NoGrad guard;
+  if (reading_.requests.empty()) begin_reading();
+  if (reading_.requests.empty() && active_.empty()) return false;
+  // Decode first: what has just been read would otherwise take two steps at once.
+  if (!active_.empty()) decode(listener);
+  if (!reading_.requests.empty()) read(listener);
+  return true;
+}
+
+}  // namespace qkv

@@ -1,0 +1,121 @@
+// The engine of inference: requests come and go, and are decoded together.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "qkv/infer/ensemble.h"
+#include "qkv/infer/output_rules.h"
+#include "qkv/infer/sampler.h"
+
+namespace qkv {
+
+// A prompt to continue, and how (Algorithm 14 of Phuong & Hutter; with a source Algorithm 15).
+struct Request {
+  std::vector<int32_t> prompt = {};  // at least one token
+  // The source of an encoder-decoder; its features are rows of a tensor, as in Sources.
+  std::vector<int32_t> source = {};
+  Tensor features = {};
+  std::vector<int32_t> globals = {};  // flags of global tokens, one for each of the source; empty: none
+
+  SamplerOptions sampler = {};
+  int64_t max_new_tokens = 128;
+  std::vector<int32_t> eos = {};  // the output ends after one of these
+  OutputRules rules = {};
+  uint64_t seed = 0;
+  int64_t begun = 0;     // so many last tokens of the prompt count as output in limits of its length
+  int64_t priority = 0;  // higher ones begin first, and are interrupted last; equals in order of arrival
+};
+
+// A new token of a request, and the logits [V] that it was chosen from.
+struct NewToken {
+  int64_t request = 0;
+  int32_t token = 0;
+  std::span<const float> logits = {};
+  bool last = false;  // the output ends with it
+};
+
+struct EngineOptions {
+  // Sequences that are decoded at the same time.
+  int64_t sequences = 1 << 20;
+  // Tokens of prompts and sources that are read between two steps of decoding. A longer prompt is read in
+  // parts, where a token's states depend on nothing after it.
+  int64_t prompt_tokens = 256;
+  // Tokens of all sequences that are remembered at the same time; 0: no limit. If there is no room for one
+  // more, the engine interrupts the request of the lowest priority that came last, and reads it again later.
+  // A single request always has room.
+  int64_t remembered_tokens = 0;
+  bool cached = true;  // false: the whole sequence is read again for each token (to test the cache)
+};
+
+// Decodes requests together. A request's tokens and logits have the bits that it has alone: with any others,
+// in any order of arrival, interrupted or not, with any options. That holds where each row of a product has
+// bits of its own (docs/guides/quantize.md): not with QKV_FAST_PRODUCTS=1, and not for bf16 on processors
+// with fast bf16. Nor does it hold for experts with a capacity, which tokens compete for.
+class Engine {
+ public:
+  // Returns false to end that output. It must not call the engine.
+  using Listener = std::function<bool(const NewToken&)>;
+
+  // The models must outlive the engine.
+  explicit Engine(const Ensemble& models, const EngineOptions& options = {});
+  ~Engine();
+
+  // Adds a request and returns its number: 0, 1, 2, .... Throws Error for one that the model cannot answer.
+  int64_t add(Request request);
+  // Ends a request; nothing if it has ended already.
+  void cancel(int64_t request);
+  // Reads some tokens of prompts, or predicts a token of each sequence, or both; calls `listener` for each
+  // new token. Returns false if there was nothing to do: all requests have ended.
+  bool step(const Listener& listener);
+
+  // Numbers of requests that are decoded now, and of those that wait or whose prompts are being read.
+  int64_t decoding() const { return std::ssize(active_); }
+  int64_t waiting() const { return std::ssize(waiting_) + std::ssize(reading_.requests); }
+  // Tokens that are remembered now.
+  int64_t remembered() const;
+
+ private:
+  struct Sequence;
+  using SequencePtr = std::unique_ptr<Sequence>;
+  // Requests whose prompts are read together.
+  struct Reading {
+    std::vector<SequencePtr> requests;
+    std::vector<int32_t>
+        rows;  // the sequence of `state` that each request begins with: equal prompts share one
+    std::vector<std::vector<int32_t>> tokens;  // each sequence's
+    std::vector<int32_t> prefixes;             // for a prefix LM
+    std::optional<EnsembleState> state;
+    int64_t read = 0;  // tokens of a single sequence that is read in parts
+  };
+
+  void begin_reading();
+  void read(const Listener& listener);
+  void decode(const Listener& listener);
+  void make_room();
+  // Chooses the next token. Returns true if the request goes on.
+  bool choose(Sequence& sequence, std::span<const float> logits, const Listener& listener);
+  // The last tokens of prompt and output that the context has room for.
+  std::vector<int32_t> window(const Sequence& sequence) const;
+  // Tokens that a request remembers when its prompt was read.
+  int64_t tokens_of(const Sequence& sequence) const;
+  std::vector<int32_t> source_key(const Sequence& sequence) const;
+  void wait(SequencePtr sequence);
+
+  Ensemble models_;
+  EngineOptions options_;
+  bool bounded_;     // an output ends at the context, because its prompt or source is read as a whole
+  bool looks_back_;  // prompts may be read in parts
+  int64_t added_ = 0;
+  std::deque<SequencePtr> waiting_;  // by priority, then by arrival
+  Reading reading_;
+  std::vector<SequencePtr> active_;  // one for each sequence of state_
+  EnsembleState state_;
+};
+
+}  // namespace qkv

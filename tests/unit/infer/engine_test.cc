@@ -1,0 +1,285 @@
+// The engine of inference: each request has the bits that it has alone.
+#include "qkv/infer/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/base/parallel.h"
+#include "qkv/quant/quantize.h"
+#include "tests/unit/expect_error.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+using Tokens = std::vector<int32_t>;
+
+constexpr int64_t kVocabulary = 29;
+
+// A model this small costs less than waking a team of threads.
+class EngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override { set_num_threads(1); }
+  void TearDown() override { set_num_threads(before_); }
+
+ private:
+  int before_ = num_threads();
+};
+
+// Learned positions: beyond the context the window moves.
+ModelSpec of_table() {
+  ModelSpec s = gpt2_spec(kVocabulary, 20, 16, 2, 4);
+  s.attention.kv_heads = 2;
+  s.attention.d_qk = 3;
+  s.attention.d_vo = 5;
+  return s;
+}
+ModelSpec of_rotary() {
+  ModelSpec s = gpt2_spec(kVocabulary, 60, 32, 2, 4);
+  s.positions = Positions::rotary;
+  s.attention.kv_heads = 1;
+  s.attention.rotary.width = 8;
+  s.gated = true;
+  s.activation = Activation::silu;
+  s.normalization = Normalization::rms;
+  return s;
+}
+ModelSpec of_prefix() {
+  ModelSpec s = of_table();
+  s.context = 60;
+  s.order = Order::prefix;
+  return s;
+}
+ModelSpec of_recurrence() {
+  ModelSpec s = of_rotary();
+  s.mixer = LstmMixer();
+  s.positions = Positions::none;
+  return s;
+}
+ModelSpec of_pairs() {
+  ModelSpec s = of_table();
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = 1;
+  s.source_vocab_size = 0;
+  return s;
+}
+
+std::unique_ptr<Transformer> drawn(ModelSpec spec, uint64_t seed = 3) {
+  spec.init_std = 0.5F;
+  auto model = std::make_unique<Transformer>(spec);
+  model->parameters().draw(seed, DType::f32);
+  return model;
+}
+std::unique_ptr<Transformer> quantized(WeightType type) {
+  auto model = drawn(of_rotary());
+  for (Parameter& p : model->parameters().all()) {
+    if (!p.any_type || p.shape.rank() != 2 || p.shape[1] % layout_of(type).elements != 0) continue;
+    QuantizedTensor blocks = QuantizedTensor::empty(p.shape, type);
+    for (int64_t r = 0; r < p.shape[0]; ++r)
+      quantize_row(type, p.shape[1], p.value.row<float>(r).data(), nullptr,
+                   blocks.mutable_blocks().subspan(r * blocks.row_bytes(), blocks.row_bytes()).data());
+    p.packed = blocks;
+  }
+  return model;
+}
+
+// The tokens that a request got.
+struct Output {
+  Tokens tokens;
+  std::vector<float> logits;  // all tokens'
+  bool ended = false;
+
+  void add(const NewToken& t) {
+    EXPECT_FALSE(ended);
+    tokens.push_back(t.token);
+    logits.insert(logits.end(), t.logits.begin(), t.logits.end());
+    ended = t.last;
+  }
+  // Equal bits; one that was cancelled is a beginning.
+  void expect(const Output& whole, bool cancelled) const {
+    ASSERT_LE(tokens.size(), whole.tokens.size());
+    ASSERT_TRUE(cancelled || tokens.size() == whole.tokens.size());
+    EXPECT_EQ(tokens, Tokens(whole.tokens.begin(), whole.tokens.begin() + std::ssize(tokens)));
+    EXPECT_EQ(std::memcmp(logits.data(), whole.logits.data(), logits.size() * sizeof(float)), 0);
+    EXPECT_TRUE(cancelled || ended);
+  }
+};
+
+Output alone(const Ensemble& model, const Request& request) {
+  Engine engine(model);
+  engine.add(request);
+  Output out;
+  while (engine.step([&](const NewToken& t) {
+    out.add(t);
+    return true;
+  })) {
+  }
+  return out;
+}
+
+class Schedule {
+ public:
+  Schedule(const Ensemble& model, unsigned seed) : model_(model), random_(seed) {}
+
+  void run() {
+    const int64_t sequences[] = {1, 2, 3, 100}, prompt_tokens[] = {1, 3, 8, 256},
+                  remembered[] = {0, 0, 20, 60};
+    Engine engine(model_, {.sequences = one_of(sequences),
+                           .prompt_tokens = one_of(prompt_tokens),
+                           .remembered_tokens = one_of(remembered)});
+    std::vector<Request> requests;
+    for (int i = 0; i < 7; ++i) requests.push_back(request(requests));
+    std::map<int64_t, Output> outputs;
+    std::set<int64_t> cancelled;
+    size_t added = 0;
+    const auto listener = [&](const NewToken& t) {
+      EXPECT_FALSE(cancelled.contains(t.request));
+      outputs[t.request].add(t);
+      return true;
+    };
+    for (bool busy = true; busy || added < requests.size();) {
+      while (added < requests.size() && (!busy || below(3) == 0)) {
+        EXPECT_EQ(engine.add(requests[added]), static_cast<int64_t>(added));
+        ++added;
+        busy = true;
+      }
+      if (added > 0 && below(12) == 0) {
+        const auto id = static_cast<int64_t>(below(added));
+        if (!outputs[id].ended) cancelled.insert(id);
+        engine.cancel(id);
+      }
+      busy = engine.step(listener);
+    }
+    EXPECT_EQ(engine.decoding(), 0);
+    EXPECT_EQ(engine.waiting(), 0);
+    EXPECT_EQ(engine.remembered(), 0);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto id = static_cast<int64_t>(i);
+      SCOPED_TRACE(i);
+      outputs[id].expect(alone(model_, requests[i]), cancelled.contains(id));
+    }
+  }
+
+ private:
+  size_t below(size_t n) { return random_() % n; }
+  int64_t one_of(const int64_t (&list)[4]) { return list[below(4)]; }
+
+  Tokens tokens(size_t n) {
+    Tokens out(n);
+    for (int32_t& id : out) id = static_cast<int32_t>(below(kVocabulary));
+    return out;
+  }
+  Request request(const std::vector<Request>& others) {
+    const ModelSpec& spec = model_.spec();
+    const bool pairs = spec.architecture == Architecture::encoder_decoder;
+    Request r;
+    r.prompt = tokens(1 + below(pairs ? 3 : spec.context == 20 ? 25 : 40));
+    if (pairs) r.source = tokens(1 + below(12));
+    if (!others.empty() && below(3) == 0) {  // as in several samples of a prompt
+      r.prompt = others.back().prompt;
+      r.source = others.back().source;
+    }
+    r.max_new_tokens = 1 + static_cast<int64_t>(below(14));
+    r.sampler.temperature = below(2) == 0 ? 0 : 1.3;
+    r.sampler.top_k = below(2) == 0 ? 0 : 5;
+    r.sampler.repetition_penalty = below(3) == 0 ? 1.2 : 1;
+    r.eos = {4};
+    r.rules.no_repeat_ngram = below(4) == 0 ? 2 : 0;
+    r.seed = below(1000);
+    r.priority = static_cast<int64_t>(below(3));
+    return r;
+  }
+
+  const Ensemble& model_;
+  std::mt19937 random_;
+};
+
+void expect_own_bits(const Ensemble& model) {
+  const char* given = std::getenv("QKV_SEEDS");
+  const unsigned seeds = given == nullptr ? 40 : static_cast<unsigned>(std::atoi(given));
+  for (unsigned seed = 0; seed < seeds && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    Schedule(model, seed).run();
+  }
+}
+
+TEST_F(EngineTest, InAnyCompanyWithLearnedPositions) {
+  expect_own_bits(*drawn(of_table()));
+}
+TEST_F(EngineTest, InAnyCompanyWithRotaryPositions) {
+  expect_own_bits(*drawn(of_rotary()));
+}
+TEST_F(EngineTest, InAnyCompanyWithQuantizedWeights) {
+  for (const WeightType type : {WeightType::q8_0, WeightType::q4_0}) expect_own_bits(*quantized(type));
+}
+TEST_F(EngineTest, InAnyCompanyAsAPrefixModel) {
+  expect_own_bits(*drawn(of_prefix()));
+}
+TEST_F(EngineTest, InAnyCompanyAsARecurrence) {
+  expect_own_bits(*drawn(of_recurrence()));
+}
+TEST_F(EngineTest, InAnyCompanyWithSources) {
+  expect_own_bits(*drawn(of_pairs()));
+}
+TEST_F(EngineTest, InAnyCompanyAsAnEnsemble) {
+  const auto first = drawn(of_table()), second = drawn(of_table(), 5);
+  expect_own_bits(Ensemble({first.get(), second.get()}));
+}
+
+// Steps remember no more than the options say.
+TEST_F(EngineTest, RemembersNoMoreThanItMay) {
+  const auto model = drawn(of_rotary());
+  Engine engine(*model, {.remembered_tokens = 70});
+  for (int i = 0; i < 9; ++i)
+    engine.add({.prompt = Tokens(static_cast<size_t>(8 + i), 3), .max_new_tokens = 20, .priority = i % 2});
+  int64_t tokens = 0, most = 0;
+  while (engine.step([&](const NewToken&) {
+    ++tokens;
+    return true;
+  })) {
+    EXPECT_LE(engine.remembered(), 70);
+    most = std::max(most, engine.decoding());
+  }
+  EXPECT_EQ(tokens, 9 * 20);
+  EXPECT_GT(most, 1);
+}
+
+// Requests of a higher priority begin first; a listener ends an output.
+TEST_F(EngineTest, PrioritiesAndListeners) {
+  const auto model = drawn(of_rotary());
+  Engine engine(*model, {.sequences = 1});
+  for (const int64_t priority : {0, 2, 1})
+    engine.add({.prompt = {1, 2}, .max_new_tokens = 5, .priority = priority});
+  Tokens order;
+  while (engine.step([&](const NewToken& t) {
+    order.push_back(static_cast<int32_t>(t.request));
+    return std::ranges::count(order, order.back()) < 2;
+  })) {
+  }
+  EXPECT_EQ(order, (Tokens{1, 1, 2, 2, 0, 0}));
+}
+
+TEST_F(EngineTest, WhatCannotBeAnswered) {
+  const auto model = drawn(of_rotary()), pairs = drawn(of_pairs()), prefix = drawn(of_prefix());
+  Engine engine(*model);
+  expect_error([&] { engine.add({}); }, {"prompt 0 is empty"});
+  expect_error([&] { engine.add({.prompt = {1}, .source = {2}}); }, {"has a source"});
+  expect_error([&] { engine.add({.prompt = {1}, .sampler = {.temperature = -1}}); }, {"temperature"});
+  EXPECT_EQ(engine.add({.prompt = {1}, .max_new_tokens = 0}), 0);
+  EXPECT_FALSE(engine.step(nullptr));
+  Engine of_sources(*pairs), of_prefixes(*prefix);
+  expect_error([&] { of_sources.add({.prompt = {1}}); }, {"no source"});
+  expect_error([&] { of_prefixes.add({.prompt = Tokens(60, 1)}); }, {"leave no room"});
+  expect_error([&] { Engine(*prefix, {.cached = false}); }, {"remembers its prompt"});
+  expect_error([&] { Engine(*model, {.sequences = 0}); }, {"engine"});
+}
+
+}  // namespace
+}  // namespace qkv
