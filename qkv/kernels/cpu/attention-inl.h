@@ -316,19 +316,25 @@ HWY_INLINE void prefetch(const T* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(x + i);
 }
 
-// scores[j] = q . x[rows[j]] for kKeys keys at once, so that no sum waits for another.
-template <int kKeys, typename T>
+// scores[j] = q . x[rows[j]] for `count` keys, a vector of keys at a time. Each is added column by column, as
+// tiles of many queries do it. Writes whole vectors of scores.
+template <typename T>
 HWY_INLINE void dots(const float* q, const T* x, int64_t stride, int64_t width, const int64_t* rows,
-                     float* scores) {
+                     int64_t count, float* scores) {
   const DF d;
-  VF sums[kKeys];
-  for (VF& s : sums) s = hn::Zero(d);
-  for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
-    const VF qc = load_part(d, q + c, n);
-    for (int j = 0; j < kKeys; ++j)
-      sums[j] = hn::MulAdd(qc, load_part(d, x + rows[j] * stride + c, n), sums[j]);
-  });
-  for (int j = 0; j < kKeys; ++j) scores[j] = sum_of(d, sums[j]);
+  constexpr int64_t kVector = HWY_LANES(float);
+  for (int64_t j = 0; j < count; j += kVector) {
+    const T* from[kVector];
+    for (int64_t i = 0; i < kVector; ++i) from[i] = x + rows[std::min(j + i, count - 1)] * stride;
+    VF sum = hn::Zero(d);
+    for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
+      VF block[kVector];
+      for (int64_t i = 0; i < kVector; ++i) block[i] = load_part(d, from[i] + c, n);
+      transpose(block);
+      for (int64_t i = 0; i < n; ++i) sum = hn::MulAdd(block[i], hn::Set(d, q[c + i]), sum);
+    });
+    hn::StoreU(sum, d, scores + j);
+  }
 }
 
 // o += sum_j w[j] x[rows[j]].
@@ -344,9 +350,10 @@ HWY_INLINE void add_weighted(const float* w, const T* x, int64_t stride, int64_t
   });
 }
 
-// One lane, with vectors along the head: a single query would leave a tile's lanes empty. Memory is the
-// bottleneck, and keys are far apart. So values are prefetched while scores are computed, and the next keys
-// while values are added. Scratch: q [d_qk], scores [keys], o [d_vo].
+// One lane, with vectors along the keys and then along the head: a single query would leave a tile's lanes
+// empty. Its sums have the order of attention_lanes(), so that a token has the same bits alone and in a
+// prompt. Memory is the bottleneck, and keys are far apart. So values are prefetched while scores are
+// computed, and the next keys while values are added. Scratch: q [d_qk], scores [keys], o [d_vo].
 template <typename T>
 HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
   const DF d;
@@ -359,6 +366,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
   const LaneKeys<T> dropout_keys(t);
   const DropoutKey key{dropout_keys.a[0], dropout_keys.b[0]};
   const uint32_t threshold = dropout_threshold(a.dropout.p);
+  const float keep_scale = 1 / (1 - a.dropout.p);
   map(a.d_qk, a.q + row * a.q_stride + head * a.d_qk, q,
       [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, a.scale)); });
   std::fill(o, o + padded(a.d_vo), 0.0f);
@@ -377,18 +385,19 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     if (mask.cover(position, position + 1, k0, k1) == TileCover::empty) continue;
 
     for (int64_t j = 0; j < count; ++j) prefetch(v + rows[j] * a.v_stride, a.d_vo);
-    for (int64_t j = 0; j < whole; j += kAtOnce) dots<kAtOnce>(q, k, a.k_stride, a.d_qk, rows + j, p + j);
-    for (int64_t j = whole; j < count; ++j) dots<1>(q, k, a.k_stride, a.d_qk, rows + j, p + j);
+    dots(q, k, a.k_stride, a.d_qk, rows, count, p);
+    if (a.cap > 0) {
+      const VF in = hn::Set(d, 1 / a.cap), out = hn::Set(d, a.cap);
+      map(count, p, p, [&](VF x) HWY_ATTR { return hn::Mul(hyperbolic_tangent(d, hn::Mul(x, in)), out); });
+    }
     float top = maximum;
     for (int64_t j = 0; j < count; ++j) {
-      if (a.cap > 0) p[j] = a.cap * std::tanh(p[j] / a.cap);
       if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
-      if (a.pair.on()) p[j] += value_at(a.pair, {row, rows[j], position - (k0 + j), head, a.heads});
       if (!mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
       if (mask.counts()) p[j] += mask.raise(position, k0 + j);
       top = std::max(top, p[j]);
     }
-    const float correction = std::exp(maximum - top);
+    const float correction = hn::GetLane(exponential(d, hn::Set(d, maximum - top)));
     maximum = top;
     map(count, p, p, [&](VF x) HWY_ATTR { return exponential(d, hn::Sub(x, hn::Set(d, top))); });
     sum *= correction;
@@ -396,7 +405,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     for (int64_t j = 0; j < count; ++j) {
       sum += p[j];
       if (a.dropout.on())
-        p[j] = dropout_bits(key, static_cast<uint32_t>(k0 + j)) >= threshold ? p[j] / (1 - a.dropout.p) : 0;
+        p[j] = dropout_bits(key, static_cast<uint32_t>(k0 + j)) >= threshold ? p[j] * keep_scale : 0;
     }
     for (int64_t j = 0; j < next_count; ++j) prefetch(k + next_rows[j] * a.k_stride, a.d_qk);
     for (int64_t j = 0; j < whole; j += kAtOnce)
@@ -414,7 +423,7 @@ void attention(const Attention<T>& a, int64_t sequence, int64_t kv_head, int64_t
                float* scratch) {
   const int64_t queries = a.q_offsets[sequence + 1] - a.q_offsets[sequence];
   const int64_t pairs = std::min(kQueryTile, queries - first_query) * (a.heads / a.kv_heads);
-  if (pairs <= 2) {
+  if (pairs <= 2 && !a.pair.on()) {
     for (int64_t lane = 0; lane < pairs; ++lane)
       attention_one_query(LaneTile<T>{a, sequence, kv_head, first_query, lane, 1}, scratch);
     return;

@@ -51,20 +51,6 @@ class TileScope {
   }
 };
 
-// Transposes x[16][16]: interleaves rows i and i + 8 four times (see tile/pack-inl.h).
-HWY_INLINE void transpose(VU (&x)[kVector]) {
-  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  for (int turn = 0; turn < 4; ++turn) {
-    VU turned[kVector];
-    for (int i = 0; i < 8; ++i) {
-      turned[2 * i] = VU{_mm512_permutex2var_epi32(x[i].raw, low, x[i + 8].raw)};
-      turned[2 * i + 1] = VU{_mm512_permutex2var_epi32(x[i].raw, high, x[i + 8].raw)};
-    }
-    for (int i = 0; i < kVector; ++i) x[i] = turned[i];
-  }
-}
-
 // Interleaves elements of two rows into pairs.
 HWY_INLINE VU pairs_of(const BFloat16* even, const BFloat16* odd) {
   const DU du;

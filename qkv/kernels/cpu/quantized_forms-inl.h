@@ -14,24 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
-// Rows and columns of 8 x 8 lanes change places.
-HWY_INLINE void transpose(__m256i (&v)[8]) {
-  __m256i pairs[8], fours[8];
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-    pairs[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      fours[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
-      fours[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
-    }
-  for (int i = 0; i < 4; ++i) {
-    v[i] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x20);
-    v[i + 4] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x31);
-  }
-}
-
 // How a panel holds blocks of a type: elements of type `Element`; their groups' scales and what they are too
 // large by, where they have that. kVnni: the processor has AVX-512's VNNI.
 template <WeightType kType, bool vnni>

@@ -74,6 +74,63 @@ HWY_INLINE void store_part(DF d, VF v, T* p, int64_t n) {
   store_tail(d, v, p, n);
 }
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+// Rows and columns of 8 x 8 lanes change places.
+HWY_INLINE void transpose(__m256i (&v)[8]) {
+  __m256i pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      fours[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+      fours[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+    }
+  for (int i = 0; i < 4; ++i) {
+    v[i] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x20);
+    v[i + 4] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x31);
+  }
+}
+#endif
+#if HWY_TARGET == HWY_AVX3
+// Transposes x[16][16]: interleaves rows i and i + 8 four times (see tile/pack-inl.h).
+HWY_INLINE void transpose(VU (&x)[16]) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  for (int turn = 0; turn < 4; ++turn) {
+    VU turned[16];
+    for (int i = 0; i < 8; ++i) {
+      turned[2 * i] = VU{_mm512_permutex2var_epi32(x[i].raw, low, x[i + 8].raw)};
+      turned[2 * i + 1] = VU{_mm512_permutex2var_epi32(x[i].raw, high, x[i + 8].raw)};
+    }
+    for (int i = 0; i < 16; ++i) x[i] = turned[i];
+  }
+}
+#endif
+// The same for a square of a vector's lanes.
+HWY_INLINE void transpose(VF (&x)[HWY_LANES(float)]) {
+#if HWY_TARGET == HWY_AVX3
+  VU bits[16];
+  for (int i = 0; i < 16; ++i) bits[i] = hn::BitCast(DU(), x[i]);
+  transpose(bits);
+  for (int i = 0; i < 16; ++i) x[i] = hn::BitCast(DF(), bits[i]);
+#elif HWY_TARGET == HWY_AVX2
+  __m256i bits[8];
+  for (int i = 0; i < 8; ++i) bits[i] = _mm256_castps_si256(x[i].raw);
+  transpose(bits);
+  for (int i = 0; i < 8; ++i) x[i] = VF{_mm256_castsi256_ps(bits[i])};
+#else
+  constexpr int kLanes = HWY_LANES(float);
+  float from[kLanes][kLanes], to[kLanes];
+  for (int i = 0; i < kLanes; ++i) hn::StoreU(x[i], DF(), from[i]);
+  for (int i = 0; i < kLanes; ++i) {
+    for (int j = 0; j < kLanes; ++j) to[j] = from[j][i];
+    x[i] = hn::LoadU(DF(), to);
+  }
+#endif
+}
+
 // out[i] = f(x[i]) and out[i] = f(x[i], y[i]), a vector at a time.
 template <typename X, typename O, typename F>
 HWY_INLINE void map(int64_t n, const X* x, O* out, const F& f) {

@@ -79,6 +79,18 @@ TEST(Company, DoesNotChangeTheBitsOfASequence) {
   }
 }
 
+// One query alone has the order of sums that many have, whatever the heads' widths.
+TEST(Company, DoesNotChangeTheBitsOfHeadsOfTheirOwnKeys) {
+  const NoGrad guard;
+  Json config = Json::parse(kConfig);
+  for (const int64_t width : {3, 16, 20, 37, 64}) {
+    config.update({{"num_key_value_heads", 2}, {"num_attention_heads", 2}, {"head_dim", width - width % 2}});
+    Transformer model(parse_spec(config.dump(), "config"));
+    model.parameters().draw(3, DType::f32);
+    expect_own_bits(model);
+  }
+}
+
 // Products with few columns: routers, and adapters of a low rank.
 TEST(Company, DoesNotChangeTheBitsOfRoutersAndAdapters) {
   const NoGrad guard;

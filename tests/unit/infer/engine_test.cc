@@ -61,6 +61,7 @@ ModelSpec of_recurrence() {
   ModelSpec s = of_rotary();
   s.mixer = LstmMixer();
   s.positions = Positions::none;
+  s.attention.rotary.width = 0;
   return s;
 }
 ModelSpec of_pairs() {
