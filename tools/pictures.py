@@ -34,7 +34,7 @@ REQUEST = [
     ("qkv/cli/generate_command.cc", "run", "qkv generate; or the C interface (api/qkv.h)"),
     ("qkv/api/text_model.cc", "TextModel", "a model with its tokenizer and its settings"),
     ("qkv/text/tokenizer.cc", "Tokenizer::encode", "the prompt becomes ids"),
-    ("qkv/infer/generate.cc", "generate", "prefill, then a token at a time"),
+    ("qkv/infer/engine.cc", "Engine::step", "a token for each sequence, then more of the prompts"),
     ("qkv/infer/decode_state.cc", "DecodeState", "which rows are new, where they stand"),
     ("qkv/models/transformer.cc", "Transformer::hidden", "as in training, over the new rows alone"),
     ("qkv/nn/layer_state.cc", "KeyValueState", "keys and values remembered, in pages"),

@@ -162,7 +162,7 @@ void expect_same_tokens(const text::Tokenizer& first, const text::Tokenizer& oth
 
 // Generates after a prompt, or for a source, and passes on the text of all but the first `silent` tokens.
 std::string write(const TextModel& m, const Prompts& given, GenerateOptions options, size_t silent,
-                  const TextCallback& on_text) {
+                  const TextCallback& on_text, Engine* engine = nullptr) {
   m.expect_generation();
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
     if (std::ranges::find(options.eos, id) == options.eos.end()) options.sampler.excluded.push_back(id);
@@ -170,19 +170,19 @@ std::string write(const TextModel& m, const Prompts& given, GenerateOptions opti
   text::StreamDecoder decoder(m.tokenizer, true,
                               continues ? std::span(given.prompts[0]) : std::span<const int32_t>());
   std::string text;
-  generate(
-      *m.model, given.prompts, options,
-      [&](int64_t, int32_t token, std::span<const float>) {
-        if (std::ranges::find(options.eos, token) != options.eos.end()) return false;
-        if (silent > 0) {
-          --silent;
-          return true;
-        }
-        const std::string piece = decoder.add(token);
-        text += piece;
-        return !on_text || on_text(token, piece);
-      },
-      given.sources);
+  const auto on_token = [&](int64_t, int32_t token, std::span<const float>) {
+    if (std::ranges::find(options.eos, token) != options.eos.end()) return false;
+    if (silent > 0) {
+      --silent;
+      return true;
+    }
+    const std::string piece = decoder.add(token);
+    text += piece;
+    return !on_text || on_text(token, piece);
+  };
+  std::optional<Engine> own;
+  if (engine == nullptr) own.emplace(*m.model, EngineOptions{.cached = options.cached});
+  generate(engine != nullptr ? *engine : *own, given.prompts, options, on_token, given.sources);
   const std::string rest = decoder.finish();
   if (on_text && !rest.empty()) on_text(-1, rest);
   return text + rest;
@@ -228,10 +228,10 @@ std::string complete(const TextModel& m, std::string_view prompt, GenerateOption
 }
 
 std::string complete(const TextModel& m, const std::vector<int32_t>& ids, GenerateOptions options,
-                     const TextCallback& on_text) {
+                     const TextCallback& on_text, Engine* engine) {
   check(m.model->spec().architecture == Architecture::decoder, "complete: a decoder is needed, not {}",
         name_of(m.model->spec().architecture));
-  return write(m, {{ids}, {}, {}}, std::move(options), 0, on_text);
+  return write(m, {{ids}, {}, {}}, std::move(options), 0, on_text, engine);
 }
 
 std::vector<std::string> search(const TextModel& m, std::string_view prompt,

@@ -73,9 +73,9 @@ using TextCallback = std::function<bool(int32_t token, std::string_view text)>;
 // Throws Error if a text is longer than an encoder-decoder can read.
 std::string complete(const TextModel& m, std::string_view prompt, GenerateOptions options,
                      const TextCallback& on_text = nullptr);
-// The same for a decoder, after these tokens.
+// The same for a decoder, after these tokens. `engine`: of this model, which may keep what was read before.
 std::string complete(const TextModel& m, const std::vector<int32_t>& prompt, GenerateOptions options,
-                     const TextCallback& on_text = nullptr);
+                     const TextCallback& on_text = nullptr, Engine* engine = nullptr);
 
 // Searches for continuations of a prompt, or for an encoder-decoder's targets. Returns at most
 // settings.returned outputs, best first. Tokens without text are never chosen.

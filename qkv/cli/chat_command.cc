@@ -51,7 +51,7 @@ constexpr const char* kCommands =
     "this.\n";
 
 // Asks the model and streams its answer to standard output.
-void exchange(const TextModel& m, ChatSession& session, const std::string& message,
+void exchange(const TextModel& m, Engine& engine, ChatSession& session, const std::string& message,
               const GenerateOptions& options) {
   const int64_t longest = session.longest(), left_out = session.left_out();
   const int64_t room = std::min(options.max_new_tokens, std::max<int64_t>(1, longest / 4));
@@ -62,10 +62,11 @@ void exchange(const TextModel& m, ChatSession& session, const std::string& messa
         "note: the conversation is longer than the model's {} tokens: it no longer reads the oldest {} "
         "messages\n",
         longest, session.left_out());
-  const std::string text = complete(m, ids, options, [](int32_t, std::string_view piece) {
+  const auto show = [](int32_t, std::string_view piece) {
     print(std::string(piece));
     return true;
-  });
+  };
+  const std::string text = complete(m, ids, options, show, &engine);
   print("\n");
   session.answer(text);
 }
@@ -84,6 +85,9 @@ void run(const Options& o) {
   GenerateOptions options = resolve_generation(o.generation, m, "", false).settings.drawing;
   if (!o.generation.has("seed")) options.seed = std::random_device{}();
   ChatSession session(m, chat, o.system);
+  // Only new messages are read; the rest of the conversation is remembered.
+  constexpr int64_t kMostKept = 1 << 16;
+  Engine engine(*m.model, {.kept_tokens = std::min(kMostKept, m.model->spec().longest())});
   LineEditor editor("> ");
   if (!editor.at_terminal()) expect_standard_input();
   if (editor.at_terminal()) fmt::print(stderr, "{}", kCommands);
@@ -97,7 +101,7 @@ void run(const Options& o) {
       if (editor.at_terminal()) fmt::print(stderr, "The model has forgotten the conversation.\n");
     } else {
       try {
-        exchange(m, session, *line, options);
+        exchange(m, engine, session, *line, options);
       } catch (const Error& e) {
         if (!editor.at_terminal()) throw;
         fmt::print(stderr, "{}\n", e.what());  // a shorter message may do

@@ -117,38 +117,67 @@ Prompt prompt_of(const Options& o, const TextModel& m) {
   return {m.tokenizer.decode(ids), ids};
 }
 
+// Writes the samples of one prompt.
+class Sampling {
+ public:
+  Sampling(const Options& o, const TextModel& m, std::vector<int32_t> begun)
+      : o_(o), m_(m), begun_(std::move(begun)) {
+    samples_.assign(
+        static_cast<size_t>(o.generation.returned),
+        {text::StreamDecoder(m.tokenizer, true, begun_), text::StopStrings(o.stops), "", "length", {}, {}});
+  }
+
+  const std::vector<int32_t>& begun() const { return begun_; }
+  // Adds a token to a sample, and passes what is final of its text to `show`. Returns false at its end.
+  template <typename Show>
+  bool add(int64_t sample, int32_t id, std::span<const float> logits, const Show& show) {
+    Sample& s = samples_[static_cast<size_t>(sample)];
+    if (o_.has_log_probs) keep_log_probs(s, id, logits);
+    s.ids.push_back(id);
+    const std::vector<int32_t>& eos = o_.generation.drawing.eos;
+    if (std::find(eos.begin(), eos.end(), id) != eos.end()) {
+      s.finish = "eos";
+      return false;
+    }
+    show(s.add(s.decoder.add(id)));
+    return !s.stops.stopped();
+  }
+  // The finished samples.
+  template <typename Show>
+  std::vector<Sample> end(const Show& show) {
+    for (Sample& s : samples_) show(s.end());
+    return std::move(samples_);
+  }
+
+ private:
+  void keep_log_probs(Sample& s, int32_t id, std::span<const float> logits) const {
+    std::vector<int32_t> context = begun_;
+    context.insert(context.end(), s.ids.begin(), s.ids.end());
+    const auto shown = [&](int32_t token, double log_p) {
+      return shown_token(m_.tokenizer, context, token, log_p);
+    };
+    s.tokens.push_back({shown(id, logits[id] - log_normalizer(logits)), {}});
+    for (const auto& [other, log_p] : most_likely(logits, o_.alternatives))
+      s.tokens.back().alternatives.push_back(shown(other, log_p));
+  }
+
+  const Options& o_;
+  const TextModel& m_;
+  std::vector<int32_t> begun_;
+  std::vector<Sample> samples_;
+};
+
 // Generates all samples. Passes the text of a single one to `show` as it appears.
 std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ensemble& ensemble,
                                  const std::vector<int32_t>& begun,
                                  const std::function<void(const std::string&)>& show) {
-  const Sample fresh{
-      text::StreamDecoder(m.tokenizer, true, begun), text::StopStrings(o.stops), "", "length", {}, {}};
-  std::vector<Sample> samples(o.generation.returned, fresh);
+  Sampling sampling(o, m, begun);
   const std::vector<std::vector<int32_t>> prompts(o.generation.returned, begun);
   generate(ensemble, prompts, o.generation.drawing,
            [&](int64_t i, int32_t id, std::span<const float> logits) {
-             Sample& s = samples[i];
-             if (o.has_log_probs) {
-               std::vector<int32_t> context = begun;
-               context.insert(context.end(), s.ids.begin(), s.ids.end());
-               const auto shown = [&](int32_t token, double log_p) {
-                 return shown_token(m.tokenizer, context, token, log_p);
-               };
-               s.tokens.push_back({shown(id, logits[id] - log_normalizer(logits)), {}});
-               for (const auto& [other, log_p] : most_likely(logits, o.alternatives))
-                 s.tokens.back().alternatives.push_back(shown(other, log_p));
-             }
-             s.ids.push_back(id);
-             const std::vector<int32_t>& eos = o.generation.drawing.eos;
-             if (std::find(eos.begin(), eos.end(), id) != eos.end()) {
-               s.finish = "eos";
-               return false;
-             }
-             show(s.add(s.decoder.add(id)));
-             return !s.stops.stopped();
+             return sampling.add(i, id, logits, show);
            });
-  for (Sample& s : samples) show(s.end());
-  return samples;
+  return sampling.end(show);
 }
 
 OrderedJson token_json(const ShownToken& t) {
@@ -254,23 +283,47 @@ std::vector<std::optional<std::string>> answers_of(const Options& o, const text:
   return answers;
 }
 
-// Questions of a .jsonl file, each a prompt of its own.
+// Questions of a .jsonl file, each a prompt of its own. Many are answered together, and shown in order.
 void answer_questions(const Options& o, const TextModel& m, const Ensemble& ensemble,
                       const text::Regex& pattern) {
+  constexpr int64_t kTogether = 32;
   const std::vector<Question> questions = read_questions(o.file);
   const FewShot examples = o.examples.empty() ? FewShot() : read_few_shot(o.examples);
+  const int64_t samples = o.generation.returned;
+  struct Asked {
+    Sampling sampling;
+    int64_t left;  // samples that have not ended
+  };
+  std::vector<Asked> asked;
+  Engine engine(ensemble, {.sequences = std::max(kTogether, samples)});
+  for (const Question& q : questions) {
+    const std::string prompt = o.examples.empty() ? q.input : few_shot_prompt(examples, q.input);
+    const auto ids = naming_place(q.place, [&] { return prompt_ids(m, prompt); });
+    asked.push_back({Sampling(o, m, ids), o.generation.drawing.max_new_tokens > 0 ? samples : 0});
+    naming_place(q.place, [&] {
+      for (int64_t s = 0; s < samples; ++s) engine.add(request_of(ids, o.generation.drawing, s));
+    });
+  }
   AnswerCount count(o.json);
   std::optional<Progress> progress;
   if (isatty(STDOUT_FILENO) == 0) progress.emplace();  // a terminal shows the answers themselves
-  for (size_t i = 0; i < questions.size(); ++i) {
-    const Question& q = questions[i];
-    const std::string prompt = o.examples.empty() ? q.input : few_shot_prompt(examples, q.input);
-    const auto ids = naming_place(q.place, [&] { return prompt_ids(m, prompt); });
-    const std::vector<Sample> samples = draw_samples(o, m, ensemble, ids, [](const std::string&) {});
-    std::vector<std::string> texts;
-    for (const Sample& s : samples) texts.push_back(s.text);
-    count.add(q, answers_of(o, pattern, samples), texts);
-    if (progress) progress->update(fmt::format("question {} of {}", i + 1, questions.size()));
+  const auto ignore = [](const std::string&) {};
+  const auto listener = [&](const NewToken& t) {
+    Asked& a = asked[static_cast<size_t>(t.request / samples)];
+    const bool go_on = a.sampling.add(t.request % samples, t.token, t.logits, ignore);
+    if (!go_on || t.last) --a.left;
+    return go_on;
+  };
+  size_t shown = 0;
+  for (bool busy = true; busy;) {
+    busy = engine.step(listener);
+    for (; shown < asked.size() && asked[shown].left == 0; ++shown) {
+      const std::vector<Sample> done = asked[shown].sampling.end(ignore);
+      std::vector<std::string> texts;
+      for (const Sample& s : done) texts.push_back(s.text);
+      count.add(questions[shown], answers_of(o, pattern, done), texts);
+      if (progress) progress->update(fmt::format("question {} of {}", shown + 1, questions.size()));
+    }
   }
   count.print_summary();
 }

@@ -128,11 +128,15 @@ void DecodeState::reorder(std::span<const int32_t> sources) {
   lengths_ = std::move(lengths);
 }
 
-void DecodeState::join(const DecodeState& other) {
+void DecodeState::join(const DecodeState& other, std::span<const int32_t> sequences) {
   check(model_ == other.model_, "join: the state of another model");
   check(!source_.defined() && !other.source_.defined(), "join: the sources are not encoded yet");
-  states_.join(other.states_);
-  lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
+  states_.join(other.states_, sequences);
+  for (const int32_t s : sequences) lengths_.push_back(other.lengths_[s]);
+}
+
+bool DecodeState::can_truncate(int64_t sequence, int64_t length) const {
+  return length <= lengths_[sequence] && states_.can_truncate(sequence, length);
 }
 
 void DecodeState::truncate(int64_t sequence, int64_t length) {

@@ -44,10 +44,12 @@ class DecodeState {
 
   DecodeState fork() const;
   void reorder(std::span<const int32_t> sources);
-  // Adds another state's sequences behind its own, as copies. Throws Error if the other is of another model,
-  // or has sources that are not encoded yet.
-  void join(const DecodeState& other);
+  // Adds these sequences of another state behind its own, as copies. Throws Error if the other is of another
+  // model, or has sources that are not encoded yet.
+  void join(const DecodeState& other, std::span<const int32_t> sequences);
   void truncate(int64_t sequence, int64_t length);
+  // True if truncate() can go back to this length.
+  bool can_truncate(int64_t sequence, int64_t length) const;
 
  private:
   void expect_room(int64_t sequence, int64_t tokens) const;

@@ -13,6 +13,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
+constexpr int64_t kLeastKept = 8;   // tokens that are worth a copy
 constexpr int64_t kFollowing = 16;  // tokens that must have room beside a prompt
 
 // `begun`: tokens of the prompt that count as the output's.
@@ -101,6 +102,45 @@ int64_t Engine::remembered() const {
   return tokens;
 }
 
+int64_t Engine::kept() const {
+  int64_t tokens = 0;
+  for (const Kept& k : kept_) tokens += std::ssize(k.tokens);
+  return tokens;
+}
+
+std::pair<std::list<Engine::Kept>::iterator, int64_t> Engine::find_kept(const Tokens& tokens) {
+  auto best = kept_.end();
+  int64_t longest = 0;
+  for (auto k = kept_.begin(); k != kept_.end(); ++k) {
+    const auto end = std::ranges::mismatch(k->tokens, tokens).in2;
+    const int64_t common = std::min(end - tokens.begin(), std::ssize(tokens) - 1);
+    if (common < kLeastKept || common <= longest || !k->state.can_truncate(0, common)) continue;
+    best = k;
+    longest = common;
+  }
+  return {best, longest};
+}
+
+void Engine::keep(const Sequence& s, const EnsembleState& state, int32_t at) {
+  if (options_.kept_tokens == 0 || !looks_back_ || bounded_) return;
+  Tokens tokens = s.request.prompt;
+  tokens.insert(tokens.end(), s.written.begin(), s.written.end());
+  const int64_t length = state.length(at);
+  if (length + 1 != std::ssize(tokens)) return;  // its window has moved
+  tokens.pop_back();
+  if (length < kLeastKept || length > options_.kept_tokens) return;
+  const auto begins_with = [](const Tokens& a, const Tokens& b) {
+    return a.size() >= b.size() && std::equal(b.begin(), b.end(), a.begin());
+  };
+  for (const Kept& k : kept_)
+    if (begins_with(k.tokens, tokens)) return;
+  std::erase_if(kept_, [&](const Kept& k) { return begins_with(tokens, k.tokens); });
+  kept_.push_front({std::move(tokens), EnsembleState(models_, 0)});
+  kept_.front().state.join(state, std::vector<int32_t>{at});
+  for (int64_t all = kept(); all > options_.kept_tokens; kept_.pop_back())
+    all -= std::ssize(kept_.back().tokens);
+}
+
 std::vector<int32_t> Engine::window(const Sequence& s) const {
   Tokens all = s.request.prompt;
   all.insert(all.end(), s.written.begin(), s.written.end());
@@ -138,6 +178,7 @@ void Engine::begin_reading() {
     const std::pair<Tokens, Tokens> key = {source_key(next), tokens};
     const auto place = places.find(key);
     const bool first = reading_.requests.empty();
+    if (first && find_kept(tokens).second > 0) left = 0;  // it is read alone
     // Some tokens will follow; where there is no room for them, it would soon be interrupted.
     const int64_t remembers = tokens_of(next) + kFollowing, reads = std::ssize(tokens) + std::ssize(r.source);
     if (!(first && alone) && remembers > room) break;
@@ -157,6 +198,18 @@ void Engine::begin_reading() {
     waiting_.pop_front();
   }
   if (reading_.requests.empty()) return;
+  if (reading_.tokens.size() == 1) {
+    const auto [kept, common] = find_kept(reading_.tokens[0]);
+    if (common > 0) {
+      reading_.state.emplace(models_, 0);
+      reading_.state->join(kept->state, std::vector<int32_t>{0});
+      reading_.state->truncate(0, common);
+      reading_.read = common;
+      spared_ += common;
+      kept_.splice(kept_.begin(), kept_, kept);
+      return;
+    }
+  }
   if (!features.empty()) sources.features = join_rows(features);
   if (sources.ids.empty())
     reading_.state.emplace(models_, std::ssize(reading_.tokens));
@@ -170,9 +223,8 @@ void Engine::read(const Listener& listener) {
   Reading& r = reading_;
   const int64_t length = std::ssize(r.tokens.front());
   Tensor logits;
-  if (looks_back_ && r.tokens.size() == 1 && length > options_.prompt_tokens) {
-    const int64_t parts = (length + options_.prompt_tokens - 1) / options_.prompt_tokens,
-                  part = (length + parts - 1) / parts, end = std::min(length, r.read + part);
+  if (looks_back_ && r.tokens.size() == 1 && (r.read > 0 || length > options_.prompt_tokens)) {
+    const int64_t end = std::min(length, r.read + options_.prompt_tokens);
     logits = r.state->advance({Tokens(r.tokens[0].begin() + r.read, r.tokens[0].begin() + end)});
     r.read = end;
     if (end < length) return;
@@ -187,12 +239,15 @@ void Engine::read(const Listener& listener) {
     if (choose(*r.requests[i], logits.row<float>(r.rows[i]), listener)) {
       rows.push_back(r.rows[i]);
       going_on.push_back(std::move(r.requests[i]));
+    } else {
+      keep(*r.requests[i], *r.state, r.rows[i]);
     }
-  r.state->reorder(rows);
-  if (active_.empty())
+  if (active_.empty()) {
+    r.state->reorder(rows);
     state_ = std::move(*r.state);
-  else if (!rows.empty())
-    state_.join(*r.state);
+  } else if (!rows.empty()) {
+    state_.join(*r.state, rows);
+  }
   for (SequencePtr& s : going_on) active_.push_back(std::move(s));
   reading_ = {};
 }
@@ -246,6 +301,8 @@ void Engine::decode(const Listener& listener) {
     if (choose(*active_[i], logits.row<float>(static_cast<int64_t>(i)), listener)) {
       kept.push_back(static_cast<int32_t>(i));
       going_on.push_back(std::move(active_[i]));
+    } else {
+      keep(*active_[i], state_, static_cast<int32_t>(i));
     }
   if (kept.size() < active_.size()) state_.reorder(kept);
   active_ = std::move(going_on);

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "qkv/infer/ensemble.h"
@@ -50,6 +52,10 @@ struct EngineOptions {
   // more, the engine interrupts the request of the lowest priority that came last, and reads it again later.
   // A single request always has room.
   int64_t remembered_tokens = 0;
+  // Tokens of prompts and outputs that have ended which stay remembered besides, for requests that begin with
+  // them. Those that were not used for longest go first. 0: none. Not for models with sources, nor where a
+  // token sees those behind it.
+  int64_t kept_tokens = 0;
   bool cached = true;  // false: the whole sequence is read again for each token (to test the cache)
 };
 
@@ -66,6 +72,7 @@ class Engine {
   explicit Engine(const Ensemble& models, const EngineOptions& options = {});
   ~Engine();
 
+  const ModelSpec& spec() const { return models_.spec(); }
   // Adds a request and returns its number: 0, 1, 2, .... Throws Error for one that the model cannot answer.
   int64_t add(Request request);
   // Ends a request; nothing if it has ended already.
@@ -77,8 +84,11 @@ class Engine {
   // Numbers of requests that are decoded now, and of those that wait or whose prompts are being read.
   int64_t decoding() const { return std::ssize(active_); }
   int64_t waiting() const { return std::ssize(waiting_) + std::ssize(reading_.requests); }
-  // Tokens that are remembered now.
+  // Tokens that are remembered now, and those that are kept of requests that have ended.
   int64_t remembered() const;
+  int64_t kept() const;
+  // Tokens of prompts that did not have to be read, because they were kept.
+  int64_t spared() const { return spared_; }
 
  private:
   struct Sequence;
@@ -94,7 +104,18 @@ class Engine {
     int64_t read = 0;  // tokens of a single sequence that is read in parts
   };
 
+  // A sequence that an ended request leaves, and its tokens.
+  struct Kept {
+    std::vector<int32_t> tokens;
+    EnsembleState state;
+  };
+
   void begin_reading();
+  // The kept sequence with the longest common beginning, and its length, at most all but the last of
+  // `tokens`: that one's logits are wanted. Length 0: none.
+  std::pair<std::list<Kept>::iterator, int64_t> find_kept(const std::vector<int32_t>& tokens);
+  // Keeps sequence number `at` of `state`, which `sequence` has ended with.
+  void keep(const Sequence& sequence, const EnsembleState& state, int32_t at);
   void read(const Listener& listener);
   void decode(const Listener& listener);
   void make_room();
@@ -116,6 +137,8 @@ class Engine {
   Reading reading_;
   std::vector<SequencePtr> active_;  // one for each sequence of state_
   EnsembleState state_;
+  std::list<Kept> kept_;  // the last used one first
+  int64_t spared_ = 0;
 };
 
 }  // namespace qkv

@@ -67,9 +67,14 @@ void EnsembleState::reorder(std::span<const int32_t> sources) {
   for (DecodeState& state : states_) state.reorder(sources);
 }
 
-void EnsembleState::join(const EnsembleState& other) {
+bool EnsembleState::can_truncate(int64_t sequence, int64_t length) const {
+  return std::ranges::all_of(states_,
+                             [&](const DecodeState& state) { return state.can_truncate(sequence, length); });
+}
+
+void EnsembleState::join(const EnsembleState& other, std::span<const int32_t> sequences) {
   check(states_.size() == other.states_.size(), "join: the states of another ensemble");
-  for (size_t i = 0; i < states_.size(); ++i) states_[i].join(other.states_[i]);
+  for (size_t i = 0; i < states_.size(); ++i) states_[i].join(other.states_[i], sequences);
 }
 
 void EnsembleState::truncate(int64_t sequence, int64_t length) {

@@ -37,8 +37,9 @@ class EnsembleState {
                  Probe* probe = nullptr);
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }
   void reorder(std::span<const int32_t> sources);
-  void join(const EnsembleState& other);
+  void join(const EnsembleState& other, std::span<const int32_t> sequences);
   void truncate(int64_t sequence, int64_t length);
+  bool can_truncate(int64_t sequence, int64_t length) const;
 
  private:
   std::vector<DecodeState> states_;

@@ -5,9 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "qkv/infer/ensemble.h"
-#include "qkv/infer/output_rules.h"
-#include "qkv/infer/sampler.h"
+#include "qkv/infer/engine.h"
 
 namespace qkv {
 
@@ -24,6 +22,9 @@ struct GenerateOptions {
   bool cached = true;  // false: recompute the whole sequence for each token (to test the cache)
 };
 
+// The request that prompt number `number` becomes.
+Request request_of(std::vector<int32_t> prompt, const GenerateOptions& options, int64_t number);
+
 // Called with each new token as it is chosen and the model's logits [V]; returning false ends that
 // sequence.
 using TokenCallback = std::function<bool(int64_t sequence, int32_t token, std::span<const float> logits)>;
@@ -37,6 +38,13 @@ using TokenCallback = std::function<bool(int64_t sequence, int32_t token, std::s
 // repeat it; equal prompts are computed once.
 std::vector<std::vector<int32_t>> generate(const Ensemble& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
+                                           const GenerateOptions& options,
+                                           const TokenCallback& on_token = nullptr,
+                                           const Sources& sources = {});
+
+// The same in an engine, beside the requests that it has; options.cached is the engine's. Returns when all
+// requests of the engine have ended.
+std::vector<std::vector<int32_t>> generate(Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,
                                            const TokenCallback& on_token = nullptr,
                                            const Sources& sources = {});

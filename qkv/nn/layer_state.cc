@@ -163,32 +163,34 @@ void KeyValueState::reorder(std::span<const int32_t> sources) {
   if (4 * free_.size() > 3 * users_.size()) own();  // pages that were given up cost memory and time
 }
 
-void KeyValueState::join(const LayerState& state) {
+void KeyValueState::join(const LayerState& state, std::span<const int32_t> sequences) {
   const auto& other = joined_state<KeyValueState>(state);
   check(other.kv_heads_ == kv_heads_ && other.d_qk_ == d_qk_ && other.d_vo_ == d_vo_ &&
             (!filled() || !other.filled() || keys_.dtype() == other.keys_.dtype()),
         "join: a key/value state of other heads or another type");
-  std::vector<int32_t> to(other.users_.size(), -1);  // our page for each of the other's
-  const int64_t missing = std::ranges::count_if(other.users_, [](int32_t users) { return users > 0; }) -
-                          std::ssize(free_),
-                pages = std::ssize(users_);
-  if (other.filled() && (missing > 0 || !filled()))
-    grow(pages + std::max({missing, pages / 2, int64_t{1}}), other.keys_.dtype());
-  for (const std::vector<int32_t>& theirs : other.pages_) {
-    std::vector<int32_t>& own = pages_.emplace_back();
-    for (const int32_t page : theirs) {
-      int32_t& ours = to[static_cast<size_t>(page)];
-      if (ours < 0) {
-        ours = take_page();
-        copy_rows(other.keys_, page * kPageRows, 0, kPageRows, keys_, ours * kPageRows);
-        copy_rows(other.values_, page * kPageRows, 0, kPageRows, values_, ours * kPageRows);
-      } else {
-        ++users_[static_cast<size_t>(ours)];
-      }
-      own.push_back(ours);
-    }
+  std::map<int32_t, int32_t> ours;  // our page for each of the other's
+  for (const int32_t s : sequences) {
+    check(s >= 0 && s < other.sequences(), "join: no sequence {}", s);
+    for (const int32_t page : other.pages_[s]) ours.emplace(page, -1);
   }
-  lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
+  const int64_t missing = std::ssize(ours) - std::ssize(free_), pages = std::ssize(users_);
+  if (!ours.empty() && (missing > 0 || !filled()))
+    grow(pages + std::max({missing, pages / 2, int64_t{1}}), other.keys_.dtype());
+  for (const int32_t s : sequences) {
+    std::vector<int32_t>& own = pages_.emplace_back();
+    for (const int32_t theirs : other.pages_[s]) {
+      int32_t& page = ours.at(theirs);
+      if (page < 0) {
+        page = take_page();
+        copy_rows(other.keys_, theirs * kPageRows, 0, kPageRows, keys_, page * kPageRows);
+        copy_rows(other.values_, theirs * kPageRows, 0, kPageRows, values_, page * kPageRows);
+      } else {
+        ++users_[page];
+      }
+      own.push_back(page);
+    }
+    lengths_.push_back(other.lengths_[s]);
+  }
 }
 
 void KeyValueState::truncate(int64_t sequence, int64_t length) {
@@ -267,51 +269,52 @@ void SourceState::reorder(std::span<const int32_t> sources) {
   begins_ = std::move(begins);
 }
 
-void SourceState::join(const LayerState& state) {
+void SourceState::join(const LayerState& state, std::span<const int32_t> sequences) {
   const auto& other = joined_state<SourceState>(state);
-  check(filled() == other.filled() || sequences() == 0,
+  for (const int32_t s : sequences) check(s >= 0 && s < other.sequences(), "join: no sequence {}", s);
+  check(filled() == other.filled() || this->sequences() == 0,
         "join: a source state without the keys of its sources");
-  if (!other.filled()) {
-    lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
-    begins_.insert(begins_.end(), other.begins_.begin(), other.begins_.end());
-    return;
-  }
   // The runs of rows in use of both, each once: sequences of one source share it.
   struct Run {
     const SourceState* of;
     int32_t begin, length;
   };
   std::vector<Run> runs;
-  std::vector<int32_t> lengths, begins;
+  std::vector<int32_t> lengths, begins, own(lengths_.size());
+  std::iota(own.begin(), own.end(), 0);
   int32_t rows = 0;
-  for (const SourceState* s : {static_cast<const SourceState*>(this), &other}) {
+  const auto add = [&](const SourceState& of, std::span<const int32_t> all) {
     std::map<int32_t, int32_t> places;
-    for (size_t i = 0; i < s->begins_.size(); ++i) {
-      const auto [at, is_new] = places.try_emplace(s->begins_[i], rows);
+    for (const int32_t i : all) {
+      const auto [at, is_new] = places.try_emplace(of.begins_[i], rows);
       if (is_new) {
-        runs.push_back({s, s->begins_[i], s->lengths_[i]});
-        rows += s->lengths_[i];
+        runs.push_back({&of, of.begins_[i], of.lengths_[i]});
+        rows += of.lengths_[i];
       }
       begins.push_back(at->second);
-      lengths.push_back(s->lengths_[i]);
+      lengths.push_back(of.lengths_[i]);
     }
-  }
-  const auto joined = [&](const auto& heads_of) {
-    const Heads& first = heads_of(other);
-    Tensor out = Tensor::empty({rows, first.heads * first.width}, first.x.dtype());
-    int32_t to = 0;
-    for (const Run& run : runs) {
-      const Heads& from = heads_of(*run.of);
-      check(from.x.dtype() == first.x.dtype(), "join: a source state of another type");
-      copy_rows(from.x, run.begin, from.column, run.length, out, to);
-      to += run.length;
-    }
-    return Heads{out, 0, first.heads, first.width};
   };
-  const Heads keys = joined([](const SourceState& s) -> const Heads& { return s.keys_; });
-  const Heads values = joined([](const SourceState& s) -> const Heads& { return s.values_; });
-  keys_ = keys;
-  values_ = values;
+  add(*this, own);
+  add(other, sequences);
+  if (other.filled()) {
+    const auto joined = [&](const auto& heads_of) {
+      const Heads& first = heads_of(other);
+      Tensor out = Tensor::empty({rows, first.heads * first.width}, first.x.dtype());
+      int32_t to = 0;
+      for (const Run& run : runs) {
+        const Heads& from = heads_of(*run.of);
+        check(from.x.dtype() == first.x.dtype(), "join: a source state of another type");
+        copy_rows(from.x, run.begin, from.column, run.length, out, to);
+        to += run.length;
+      }
+      return Heads{out, 0, first.heads, first.width};
+    };
+    const Heads keys = joined([](const SourceState& s) -> const Heads& { return s.keys_; });
+    const Heads values = joined([](const SourceState& s) -> const Heads& { return s.values_; });
+    keys_ = keys;
+    values_ = values;
+  }
   lengths_ = std::move(lengths);
   begins_ = std::move(begins);
 }

@@ -20,11 +20,13 @@ class LayerState {
   virtual std::unique_ptr<LayerState> fork() const = 0;
   // Sequence i becomes what sequence sources[i] was; the number of sequences may change.
   virtual void reorder(std::span<const int32_t> sources) = 0;
-  // Adds the sequences of another state of the same layer behind its own, as copies. Throws Error if the
+  // Adds these sequences of another state of the same layer behind its own, as copies. Throws Error if the
   // other is of another kind or type.
-  virtual void join(const LayerState& other) = 0;
+  virtual void join(const LayerState& other, std::span<const int32_t> sequences) = 0;
   // Forgets everything from position `length` on. REQUIRES: length <= length(sequence).
   virtual void truncate(int64_t sequence, int64_t length) = 0;
+  // True if truncate() can go back to this length.
+  virtual bool can_truncate(int64_t sequence, int64_t to) const { return to <= length(sequence); }
   // Save the state as plain tensors, and load it.
   virtual std::vector<Tensor> save() const = 0;
   virtual void load(const std::vector<Tensor>& saved) = 0;
@@ -59,7 +61,7 @@ class KeyValueState : public LayerState {
   std::unique_ptr<LayerState> fork() const override;
   void reorder(std::span<const int32_t> sources) override;
   // Pages that the other's sequences share stay shared.
-  void join(const LayerState& other) override;
+  void join(const LayerState& other, std::span<const int32_t> sequences) override;
   void truncate(int64_t sequence, int64_t length) override;
   // Lengths, and the rows of all sequences one after another.
   std::vector<Tensor> save() const override;
@@ -103,8 +105,9 @@ class SourceState : public LayerState {
   int64_t length(int64_t sequence) const override { return lengths_[sequence]; }
   std::unique_ptr<LayerState> fork() const override { return std::make_unique<SourceState>(*this); }
   void reorder(std::span<const int32_t> sources) override;
-  void join(const LayerState& other) override;
+  void join(const LayerState& other, std::span<const int32_t> sequences) override;
   void truncate(int64_t /*sequence*/, int64_t /*length*/) override {}
+  bool can_truncate(int64_t /*sequence*/, int64_t /*to*/) const override { return true; }
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;
 

@@ -59,10 +59,19 @@ void RecurrentState::reorder(std::span<const int32_t> sources) {
   kept_ = std::move(kept);
 }
 
-void RecurrentState::join(const LayerState& state) {
+void RecurrentState::join(const LayerState& state, std::span<const int32_t> sequences) {
   const auto& other = joined_state<RecurrentState>(state);
   check(other.width_ == width_, "join: a recurrence of width {}, not {}", other.width_, width_);
-  kept_.insert(kept_.end(), other.kept_.begin(), other.kept_.end());
+  for (const int32_t s : sequences) {
+    check(s >= 0 && s < other.sequences(), "join: no sequence {}", s);
+    kept_.push_back(other.kept_[s]);
+  }
+}
+
+bool RecurrentState::can_truncate(int64_t sequence, int64_t to) const {
+  check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
+  const std::vector<Snapshot>& kept = kept_[sequence];
+  return (kept.empty() && to == 0) || std::ranges::find(kept, to, &Snapshot::length) != kept.end();
 }
 
 void RecurrentState::truncate(int64_t sequence, int64_t length) {

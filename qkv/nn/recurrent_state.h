@@ -29,9 +29,10 @@ class RecurrentState : public LayerState {
   int64_t length(int64_t sequence) const override;
   std::unique_ptr<LayerState> fork() const override { return std::make_unique<RecurrentState>(*this); }
   void reorder(std::span<const int32_t> sources) override;
-  void join(const LayerState& other) override;
+  void join(const LayerState& other, std::span<const int32_t> sequences) override;
   // Throws Error if there is no snapshot of that length: it must be 0, or one of the last kKept.
   void truncate(int64_t sequence, int64_t length) override;
+  bool can_truncate(int64_t sequence, int64_t to) const override;
   // The number of snapshots of each sequence, their lengths, and the snapshots, one per row.
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;

@@ -84,11 +84,19 @@ void SegmentState::reorder(std::span<const int32_t> sources) {
   lengths_ = std::move(lengths);
 }
 
-void SegmentState::join(const LayerState& state) {
+void SegmentState::join(const LayerState& state, std::span<const int32_t> sequences) {
   const auto& other = joined_state<SegmentState>(state);
   check(other.longest_ == longest_, "join: a memory of {} rows, not {}", other.longest_, longest_);
-  if (other.rows_.defined()) rows_ = rows_.defined() ? join_rows({rows_, other.rows_}) : other.rows_;
-  lengths_.insert(lengths_.end(), other.lengths_.begin(), other.lengths_.end());
+  const std::vector<int32_t> from = other.offsets();
+  std::vector<int32_t> rows;
+  for (const int32_t s : sequences) {
+    check(s >= 0 && s < other.sequences(), "join: no sequence {}", s);
+    append_range(rows, from[s], from[s + 1]);
+    lengths_.push_back(other.lengths_[s]);
+  }
+  if (rows.empty()) return;
+  const Tensor theirs = copied(other.rows_, rows);
+  rows_ = rows_.defined() && rows_.rows() > 0 ? join_rows({rows_, theirs}) : theirs;
 }
 
 // The remembered rows are a sequence's last ones. Forgetting those from `length` on leaves the first ones.

@@ -32,7 +32,7 @@ class SegmentState : public LayerState {
   int64_t length(int64_t sequence) const override { return lengths_[sequence]; }
   std::unique_ptr<LayerState> fork() const override { return std::make_unique<SegmentState>(*this); }
   void reorder(std::span<const int32_t> sources) override;
-  void join(const LayerState& other) override;
+  void join(const LayerState& other, std::span<const int32_t> sequences) override;
   void truncate(int64_t sequence, int64_t length) override;
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;

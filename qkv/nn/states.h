@@ -40,9 +40,15 @@ class LayerStates {
   void reorder(std::span<const int32_t> sources) const {
     for (const auto& state : states_) state->reorder(sources);
   }
-  void join(const LayerStates& other) const requires(std::is_same_v<State, LayerState>) {
+  void join(const LayerStates& other, std::span<const int32_t> sequences) const
+      requires(std::is_same_v<State, LayerState>) {
     check(states_.size() == other.states_.size(), "join: the states of another model");
-    for (size_t i = 0; i < states_.size(); ++i) states_[i]->join(*other.states_[i]);
+    for (size_t i = 0; i < states_.size(); ++i) states_[i]->join(*other.states_[i], sequences);
+  }
+  bool can_truncate(int64_t sequence, int64_t length) const requires(std::is_same_v<State, LayerState>) {
+    for (const auto& state : states_)
+      if (!state->can_truncate(sequence, length)) return false;
+    return true;
   }
   void truncate(int64_t sequence, int64_t length) const {
     for (const auto& state : states_) state->truncate(sequence, length);

@@ -131,10 +131,11 @@ class Schedule {
 
   void run() {
     const int64_t sequences[] = {1, 2, 3, 100}, prompt_tokens[] = {1, 3, 8, 256},
-                  remembered[] = {0, 0, 20, 60};
+                  remembered[] = {0, 0, 20, 60}, kept[] = {0, 0, 30, 200};
     Engine engine(model_, {.sequences = one_of(sequences),
                            .prompt_tokens = one_of(prompt_tokens),
-                           .remembered_tokens = one_of(remembered)});
+                           .remembered_tokens = one_of(remembered),
+                           .kept_tokens = one_of(kept)});
     std::vector<Request> requests;
     for (int i = 0; i < 7; ++i) requests.push_back(request(requests));
     std::map<int64_t, Output> outputs;
@@ -183,9 +184,13 @@ class Schedule {
     Request r;
     r.prompt = tokens(1 + below(pairs ? 3 : spec.context == 20 ? 25 : 40));
     if (pairs) r.source = tokens(1 + below(12));
-    if (!others.empty() && below(3) == 0) {  // as in several samples of a prompt
-      r.prompt = others.back().prompt;
-      r.source = others.back().source;
+    if (!others.empty()) {
+      const Request& last = others.back();
+      const size_t like = below(3);
+      if (like == 0) r.source = last.source, r.prompt = last.prompt;  // as in several samples of a prompt
+      if (like == 1 && !pairs)                                        // as in a conversation
+        r.prompt.insert(r.prompt.begin(), last.prompt.begin(), last.prompt.end());
+      if (r.prompt.size() > 45) r.prompt.resize(45);
     }
     r.max_new_tokens = 1 + static_cast<int64_t>(below(14));
     r.sampler.temperature = below(2) == 0 ? 0 : 1.3;
@@ -250,6 +255,38 @@ TEST_F(EngineTest, RemembersNoMoreThanItMay) {
   }
   EXPECT_EQ(tokens, 9 * 20);
   EXPECT_GT(most, 1);
+}
+
+// A conversation: each request begins with the one before and its answer.
+TEST_F(EngineTest, KeepsConversations) {
+  const auto model = drawn(of_rotary());
+  Engine engine(*model, {.kept_tokens = 100}), forgetful(*model);
+  Tokens prompt = {1, 2, 3, 5, 6, 7, 8, 9, 10, 11};
+  int64_t spared = 0;
+  for (int turn = 0; turn < 5; ++turn) {
+    Tokens answers[2];
+    for (Engine* e : {&engine, &forgetful}) {
+      e->add({.prompt = prompt, .max_new_tokens = 6, .seed = 7});
+      Tokens& answer = answers[e == &engine ? 0 : 1];
+      while (e->step([&](const NewToken& t) {
+        answer.push_back(t.token);
+        return true;
+      })) {
+      }
+    }
+    EXPECT_EQ(answers[0], answers[1]);
+    EXPECT_EQ(engine.spared(), spared);
+    EXPECT_LE(engine.kept(), 100);
+    EXPECT_EQ(forgetful.kept() + forgetful.spared(), 0);
+    prompt.insert(prompt.end(), answers[0].begin(), answers[0].end());
+    spared += std::ssize(prompt) - 1;  // in the next turn; the answer's last token was never read
+    prompt.insert(prompt.end(), {4, 4, static_cast<int32_t>(turn)});
+  }
+  // Another beginning drops what was not used for longest.
+  for (int32_t i = 0; i < 4; ++i) engine.add({.prompt = Tokens(30, 20 + i), .max_new_tokens = 2});
+  while (engine.step(nullptr)) {
+  }
+  EXPECT_EQ(engine.kept(), 3 * 31);
 }
 
 // Requests of a higher priority begin first; a listener ends an output.

@@ -158,7 +158,19 @@ TEST_F(KeyValueStateTest, RandomOperations) {
   Mirror mirror = empty(2);
   for (int i = 0; i < 300; ++i) {
     const auto n = static_cast<int32_t>(state.sequences());
-    switch (rng() % 4) {
+    switch (rng() % 5) {
+      case 4: {  // sequences of itself as it was, or of another state
+        const auto other = state.fork();
+        std::vector<int32_t> more(rng() % 3);
+        for (int32_t& s : more) s = static_cast<int32_t>(rng() % n);
+        if (n + std::ssize(more) > 6) break;
+        state.join(*other, more);
+        for (const int32_t s : more) {
+          mirror.keys.push_back(Rows(mirror.keys[s]));
+          mirror.values.push_back(Rows(mirror.values[s]));
+        }
+        break;
+      }
       case 0: {
         std::vector<int32_t> sources(1 + rng() % 4);
         Mirror next;
@@ -217,6 +229,13 @@ TEST_F(KeyValueStateTest, RefusesWhatDoesNotFit) {
         state.load({Tensor::of({2}, std::vector<int32_t>{3, -1}), saved[1], saved[2]});
       },
       {"-1"});
+  const KeyValueState same = fresh(1);
+  expect_error([&] { state.join(same, std::vector<int32_t>{1}); }, {"join", "no sequence 1"});
+  expect_error([&] { state.join(wider, std::vector<int32_t>{0}); }, {"join", "other heads"});
+  expect_error([&] { state.join(SourceState(1, kHeads, kQk, kVo), std::vector<int32_t>{0}); },
+               {"join", "another kind"});
+  EXPECT_TRUE(state.can_truncate(1, 5));
+  EXPECT_FALSE(state.can_truncate(1, 6));
   expect_equal(state, mirror);  // failed calls leave it unchanged
 }
 
@@ -239,6 +258,17 @@ TEST_F(KeyValueStateTest, SourcesAreSharedAndNotCopied) {
   expect_equal(dynamic_cast<SourceState&>(*fork), mirror);
   expect_error([&] { append(state, after, {1, 1, 1, 1}); }, {"share"});
   expect_error([&] { state.reorder(std::vector<int32_t>{4}); }, {"no sequence 4"});
+  // Joined, each source in use is there once.
+  SourceState joined(0, kHeads, kQk, kVo);
+  joined.join(state, std::vector<int32_t>{0, 1});
+  joined.join(*fork, std::vector<int32_t>{1, 0, 1});
+  Mirror of_joined = empty(0);
+  for (const int32_t s : {2, 2, 1, 0, 1}) {
+    of_joined.keys.push_back(mirror.keys[s]);
+    of_joined.values.push_back(mirror.values[s]);
+  }
+  expect_equal(joined, of_joined);
+  EXPECT_EQ(joined.keys().x.dim(0), 20 + 1 + 4);
   SourceState loaded(0, kHeads, kQk, kVo);  // one run for each sequence
   loaded.load(state.save());
   expect_equal(loaded, after);
