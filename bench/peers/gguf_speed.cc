@@ -4,6 +4,9 @@
 //   gguf_speed MODEL.gguf --sequences 8 [--libllama FOLDER]   instead tokens per second of so many sequences
 //   that are
 //                                                       decoded together
+//   gguf_speed MODEL.gguf --again [--prompt 2000]       instead seconds to the first token of a prompt, and
+//   of the same
+//                                                       prompt again
 //   gguf_speed MODEL.gguf --libllama FOLDER --compare   instead the largest difference of logits after a
 //   prompt gguf_speed --make DIR                               writes DIR/model.gguf, a random model of
 //   the 1.1B Llama shape
@@ -33,7 +36,7 @@ namespace {
 struct Options {
   std::string model, make, libraries;
   int64_t prompt = 512, tokens = 32, sequences = 0;
-  bool compare = false;
+  bool compare = false, again = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -201,6 +204,21 @@ void run_batch(const Options& o) {
   print_batch("qkv", o, since(start));
 }
 
+void run_again(const Options& o) {
+  const auto model = load_model(resolve_model_dir(o.model), DType::f32);
+  Engine engine(*model, {.kept_tokens = 2 * o.prompt});
+  double seconds[2];
+  for (double& s : seconds) {
+    const auto start = Clock::now();
+    engine.add({.prompt = prompt_of(o.prompt), .sampler = {.temperature = 0}, .max_new_tokens = 1});
+    while (engine.step([](const NewToken&) { return true; })) {
+    }
+    s = since(start);
+  }
+  fmt::print("first token of {} tokens {:.2f} s, again {:.3f} s ({:.1f}%)\n", o.prompt, seconds[0],
+             seconds[1], 100 * seconds[1] / seconds[0]);
+}
+
 void run_batch_of_peer(const Options& o) {
   const libllama::Library library(o.libraries);
   be_silent(library);
@@ -300,10 +318,13 @@ int main(int argc, char** argv) {
   app.add_option("--sequences", o.sequences);
   app.add_option("--libllama", o.libraries);
   app.add_flag("--compare", o.compare);
+  app.add_flag("--again", o.again);
   CLI11_PARSE(app, argc, argv);
   try {
     if (!o.make.empty())
       qkv::make(o.make);
+    else if (o.again)
+      qkv::run_again(o);
     else if (o.compare)
       qkv::compare(o);
     else if (o.sequences > 0)
