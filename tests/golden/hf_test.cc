@@ -315,14 +315,14 @@ void compare_forward(const Transformer& model, const Rows& rows, const TensorFil
 // Every expected value of a forward pass: outputs, hidden states, attentions, routers.
 TEST_P(HfCase, Outputs) {
   const TensorFile got = forward(inputs(), {"--hidden-states", "--attentions"});
-  // Rounding is what the published code's own f32 has at most three times of (LED's softmaxes enlarge it).
+  // Rounding is what the published code's own f32 has at most four times of (LED's softmaxes enlarge it).
   const Json meta = read_json(dir_ + "/meta.json");
   double bound = kFamilyBound;
   if (has("f64.logits") && meta.contains("f32_vs_f64_logits")) {
     double largest = 0;
     for (const float z : expected("f64.logits").values<float>())
       largest = std::max(largest, std::abs(double{z}));
-    bound = std::max(bound, 3 * meta.at("f32_vs_f64_logits").get<double>() / largest);
+    bound = std::max(bound, 4 * meta.at("f32_vs_f64_logits").get<double>() / largest);
   }
   int compared = 0;
   for (const auto& [stored, want] : expected_.tensors) {
