@@ -171,9 +171,14 @@ struct Panel {
   HWY_INLINE void decode_blocks(const std::byte* const (&rows)[8], int64_t blocks, int64_t column) {
     const typename F::Block* row[8];
     for (int j = 0; j < 8; ++j) row[j] = reinterpret_cast<const typename F::Block*>(rows[j]);
+    // The next eight rows: a run of blocks is too short for the processor to see where reading goes on.
+    const std::ptrdiff_t ahead = 8 * (rows[1] - rows[0]);
     const D8F df;
     for (int64_t i = 0; i < blocks; ++i) {
       const int64_t first = i * kElements;
+      for (int j = 0; j < 8; ++j)
+        for (size_t line = 0; line < sizeof(typename F::Block); line += 64)
+          __builtin_prefetch(reinterpret_cast<const char*>(row[j]) + ahead + line);
       __m256i v[8];
       if constexpr (kBytes) {
         for (int run = 0; run < kElements / 32; ++run) {
