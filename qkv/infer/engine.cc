@@ -171,6 +171,7 @@ void Engine::begin_reading() {
   int64_t room = options_.remembered_tokens == 0 ? std::numeric_limits<int64_t>::max()
                                                  : options_.remembered_tokens - remembered(),
           left = options_.prompt_tokens;
+  std::pair kept(kept_.end(), int64_t{0});
   while (!waiting_.empty() && std::ssize(active_) + std::ssize(reading_.requests) < options_.sequences) {
     Sequence& next = *waiting_.front();
     const Request& r = next.request;
@@ -178,7 +179,10 @@ void Engine::begin_reading() {
     const std::pair<Tokens, Tokens> key = {source_key(next), tokens};
     const auto place = places.find(key);
     const bool first = reading_.requests.empty();
-    if (first && find_kept(tokens).second > 0) left = 0;  // it is read alone
+    if (first) {
+      kept = find_kept(tokens);
+      if (kept.second > 0) left = 0;  // it is read alone
+    }
     // Some tokens will follow; where there is no room for them, it would soon be interrupted.
     const int64_t remembers = tokens_of(next) + kFollowing, reads = std::ssize(tokens) + std::ssize(r.source);
     if (!(first && alone) && remembers > room) break;
@@ -187,8 +191,7 @@ void Engine::begin_reading() {
     if (place == places.end()) {
       left -= reads;
       places.emplace(key, static_cast<int32_t>(reading_.tokens.size()));
-      if (!r.source.empty()) sources.ids.push_back(r.source);
-      if (!r.globals.empty()) sources.globals.push_back(r.globals);
+      if (!r.source.empty()) sources.ids.push_back(r.source), sources.globals.push_back(r.globals);
       if (r.features.defined()) features.push_back(r.features);
       reading_.tokens.push_back(tokens);
       reading_.prefixes.push_back(static_cast<int32_t>(r.prompt.size()));
@@ -198,18 +201,18 @@ void Engine::begin_reading() {
     waiting_.pop_front();
   }
   if (reading_.requests.empty()) return;
-  if (reading_.tokens.size() == 1) {
-    const auto [kept, common] = find_kept(reading_.tokens[0]);
-    if (common > 0) {
-      reading_.state.emplace(models_, 0);
-      reading_.state->join(kept->state, std::vector<int32_t>{0});
-      reading_.state->truncate(0, common);
-      reading_.read = common;
-      spared_ += common;
-      kept_.splice(kept_.begin(), kept_, kept);
-      return;
-    }
+  if (const auto [from, common] = kept; common > 0) {
+    reading_.state.emplace(models_, 0);
+    reading_.state->join(from->state, std::vector<int32_t>{0});
+    reading_.state->truncate(0, common);
+    reading_.read = common;
+    spared_ += common;
+    kept_.splice(kept_.begin(), kept_, from);
+    return;
   }
+  // All sources have flags, or none has.
+  if (std::ranges::all_of(sources.globals, &Tokens::empty)) sources.globals.clear();
+  for (size_t i = 0; i < sources.globals.size(); ++i) sources.globals[i].resize(sources.ids[i].size(), 0);
   if (!features.empty()) sources.features = join_rows(features);
   if (sources.ids.empty())
     reading_.state.emplace(models_, std::ssize(reading_.tokens));

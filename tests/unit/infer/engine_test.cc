@@ -289,6 +289,32 @@ TEST_F(EngineTest, KeepsConversations) {
   EXPECT_EQ(engine.kept(), 3 * 31);
 }
 
+// In a prefix LM a prompt and what it wrote are not the same as a prompt of the same tokens.
+TEST_F(EngineTest, InterruptedPrefixesAreNoLongerPrompts) {
+  const auto model = drawn(of_prefix());
+  const Request interrupted = {.prompt = {1, 2, 3}, .max_new_tokens = 4};
+  const Output first = alone(*model, interrupted);
+  Request like = interrupted;
+  like.prompt.push_back(first.tokens[0]);
+  const Output second = alone(*model, like);
+  Engine engine(*model, {.remembered_tokens = 40});
+  std::map<int64_t, Output> outputs;
+  const auto listener = [&](const NewToken& t) {
+    outputs[t.request].add(t);
+    return true;
+  };
+  engine.add(interrupted);
+  engine.step(listener);
+  ASSERT_EQ(engine.decoding(), 1);
+  // It takes all room, and ends at once.
+  engine.add({.prompt = Tokens(20, 7), .max_new_tokens = 3, .priority = 1});
+  engine.add(like);
+  while (engine.step(listener)) {
+  }
+  outputs[0].expect(first, false);
+  outputs[2].expect(second, false);
+}
+
 // Requests of a higher priority begin first; a listener ends an output.
 TEST_F(EngineTest, PrioritiesAndListeners) {
   const auto model = drawn(of_rotary());
