@@ -36,6 +36,11 @@ struct Folders {
         file(dir + "/adapter.gguf") {}
 };
 
+void write_model(const Folders& f, const ModelSpec& spec) {
+  fs::create_directories(f.base);
+  save_model(f.base, *drawn(spec));
+}
+
 // Writes an adapter of random numbers for the model in a directory.
 void write_adapter(const Folders& f, const LoraSpec& lora, const std::string& base_dir) {
   ModelSpec spec = load_spec(base_dir);
@@ -134,8 +139,7 @@ TEST(GgufAdapter, ComesBackForSmallModels) {
   for (const ModelSpec& spec : {llama(16), neox, gpt2()}) {
     const ScratchDir dir;
     const Folders f(dir.path() + "/" + family_for(spec).model_type);
-    fs::create_directories(f.base);
-    save_model(f.base, *drawn(spec));
+    write_model(f, spec);
     write_adapter(f, all_linear(), f.base);
     expect_adapter_in_gguf(f);
   }
@@ -144,8 +148,7 @@ TEST(GgufAdapter, ComesBackForSmallModels) {
 TEST(GgufAdapter, RanksAndScalesOfTheirOwn) {
   const ScratchDir dir;
   const Folders f(dir.path());
-  fs::create_directories(f.base);
-  save_model(f.base, *drawn(llama(16)));
+  write_model(f, llama(16));
   LoraSpec lora{.rank = 2, .alpha = 3, .targets = {"q_proj", "v_proj"}};
   lora.ranks = {{"layers.1.self_attn.q_proj", 4}};
   lora.alphas = {{"layers.1.self_attn.v_proj", 7}};
@@ -165,8 +168,7 @@ TEST(GgufAdapter, RanksAndScalesOfTheirOwn) {
 TEST(GgufAdapter, WithoutAlpha) {
   const ScratchDir dir;
   const Folders f(dir.path());
-  fs::create_directories(f.base);
-  save_model(f.base, *drawn(llama(16)));
+  write_model(f, llama(16));
   LoraSpec lora{.rank = 2, .alpha = 3, .targets = {"q_proj", "v_proj"}};
   lora.ranks = {{"layers.1.self_attn.q_proj", 4}};
   write_adapter(f, lora, f.base);
@@ -219,8 +221,7 @@ TEST(GgufAdapter, ReferenceCases) {
 TEST(GgufAdapter, WhatDoesNotFitIsRefused) {
   const ScratchDir dir;
   const Folders f(dir.path());
-  fs::create_directories(f.base);
-  save_model(f.base, *drawn(llama(16)));
+  write_model(f, llama(16));
   write_adapter(f, all_linear(), f.base);
   save_gguf_adapter(f.own, f.file);
   const Gguf file = read_gguf(f.file);

@@ -291,13 +291,11 @@ TEST_F(EngineTest, KeepsConversations) {
 
 // In a prefix LM a prompt and what it wrote are not the same as a prompt of the same tokens.
 TEST_F(EngineTest, InterruptedPrefixesAreNoLongerPrompts) {
-  const auto model = drawn(of_prefix());
-  const Request interrupted = {.prompt = {1, 2, 3}, .max_new_tokens = 4};
-  const Output first = alone(*model, interrupted);
-  Request like = interrupted;
-  like.prompt.push_back(first.tokens[0]);
-  const Output second = alone(*model, like);
-  Engine engine(*model, {.remembered_tokens = 40});
+  ModelSpec spec = of_prefix();
+  spec.context = 200;
+  const auto model = drawn(spec);
+  const Request interrupted = {.prompt = {1, 2, 3}, .max_new_tokens = 40};
+  Engine engine(*model, {.remembered_tokens = 120});
   std::map<int64_t, Output> outputs;
   const auto listener = [&](const NewToken& t) {
     outputs[t.request].add(t);
@@ -305,14 +303,18 @@ TEST_F(EngineTest, InterruptedPrefixesAreNoLongerPrompts) {
   };
   engine.add(interrupted);
   engine.step(listener);
-  ASSERT_EQ(engine.decoding(), 1);
-  // It takes all room, and ends at once.
-  engine.add({.prompt = Tokens(20, 7), .max_new_tokens = 3, .priority = 1});
+  engine.add({.prompt = Tokens(95, 7), .max_new_tokens = 20, .priority = 1});
+  while (engine.decoding() < 2) engine.step(listener);
+  while (engine.decoding() > 1) engine.step(listener);
+  Request like = interrupted;
+  const Tokens& written = outputs[0].tokens;
+  ASSERT_LT(written.size(), 40U);
+  like.prompt.insert(like.prompt.end(), written.begin(), written.end());
   engine.add(like);
   while (engine.step(listener)) {
   }
-  outputs[0].expect(first, false);
-  outputs[2].expect(second, false);
+  outputs[0].expect(alone(*model, interrupted), false);
+  outputs[2].expect(alone(*model, like), false);
 }
 
 // Requests of a higher priority begin first; a listener ends an output.
