@@ -3,7 +3,7 @@
 
 usage: symbol_lint.py LIBRARY.a
 
-qkv/kernels/tile/share.cc and block.cc are compiled for more than the processor that the program may run on. Of an
+qkv/kernels/tile/share.cc, block.cc and groups.cc are compiled for more than the processor that the program may run on. Of an
 inline function or template that they have in common with other files, the linker keeps one version, perhaps that
 one: so their objects may define nothing for others but plain functions of qkv::tile. Prints one line a violation and
 exits with 1 when there is any.
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-MEMBERS = ("block.cc.o", "share.cc.o")
+MEMBERS = ("block.cc.o", "groups.cc.o", "share.cc.o")
 LOCAL = "abdgrst"  # nm's letters; small ones that are not local: u, v and w
 POINTER = "DW.ref."  # data: the address of what unwinds the stack, which ThreadSanitizer's builds have
 SYMBOL = re.compile(r"^[0-9a-f]* +([A-Za-z]) (.*)$")

@@ -25,8 +25,15 @@ struct QuantizedRows {
 // Columns of C that quantized_panel computes at most.
 inline constexpr int64_t kPanelColumns = 64;
 
+// The unit that sums the products of a panel. The emulated tiles are for tests; all but `vectors` have VNNI,
+// too.
+enum class PanelUnit { vectors, vnni, amx, emulated_tiles };
+constexpr bool on_tiles(PanelUnit unit) {
+  return unit == PanelUnit::amx || unit == PanelUnit::emulated_tiles;
+}
+
 struct QuantizedKernels {
-  std::string_view name;  // "generic", "avx2", "avx512", "avx512 vnni"
+  std::string_view name;  // "generic", "avx2", "avx512", "avx512 vnni", "amx", "emulated tiles"
   // Quantises a row of k activations. Block by block: e = max |x| / 127 and q = x / e, to nearest, ties to
   // even. A block with an infinity or a NaN gives e = NaN.
   void (*quantize)(int64_t k, int64_t block, const float* x, int16_t* q, int8_t* bytes, float* e,
@@ -39,7 +46,7 @@ struct QuantizedKernels {
 
 // The best that the processor has and max_isa() allows.
 const QuantizedKernels& quantized_kernels();
-// Every table that this processor can run, the generic one first (for tests).
+// Every table that this processor can run, the generic one first, emulated tiles last (for tests).
 int quantized_kernels_count();
 const QuantizedKernels& quantized_kernels(int i);
 

@@ -15,6 +15,8 @@ enum class TileUnit { amx, emulated };
 // True if this processor, the operating system and QKV_MAX_ISA allow it. For `amx` the first call also runs
 // a small product with a known result, to detect processors that report tiles but lack them.
 bool tiles_available(TileUnit);
+// The same of tiles of bytes (tile/groups.h).
+bool byte_tiles_available(TileUnit);
 
 // How a product is cut into blocks. Sizes are in elements, rounded up to multiples of 32. The bits of the
 // result do not depend on them.

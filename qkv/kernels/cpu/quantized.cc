@@ -11,6 +11,9 @@
 
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/quantized_kernels.h"
+#include "qkv/kernels/tile/block.h"
+#include "qkv/kernels/tile/groups.h"
+#include "qkv/kernels/tile_product.h"
 #include "qkv/quant/block_integers.h"
 #include "qkv/quant/blocks.h"
 
@@ -30,13 +33,19 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
-void fill_quantized(bool vnni, QuantizedKernels* table) {
+void fill_quantized(PanelUnit unit, QuantizedKernels* table) {
 #if HWY_TARGET == HWY_AVX3
-  *table = {table->name, quantize, vnni ? dots<true> : dots<false>, vnni ? panel<true> : panel<false>};
+  using enum PanelUnit;
+  *table = {table->name, quantize, unit == vectors ? dots<false> : dots<true>,
+            unit == vectors ? panel<vectors>
+            : unit == vnni  ? panel<vnni>
+            : unit == amx   ? panel<amx>
+                            : panel<emulated_tiles>};
 #elif HWY_TARGET == HWY_AVX2
-  *table = {table->name, quantize, dots<false>, panel<false>};
+  (void)unit;
+  *table = {table->name, quantize, dots<false>, panel<PanelUnit::vectors>};
 #else  // the generic loops serve
-  (void)vnni, (void)table;
+  (void)unit, (void)table;
 #endif
 }
 
@@ -59,22 +68,36 @@ bool has_vnni() {
 #endif
 }
 
+bool has(PanelUnit unit) {
+  if (unit == PanelUnit::vectors) return true;
+  if (!has_vnni()) return false;
+  return !on_tiles(unit) || byte_tiles_available(unit == PanelUnit::amx ? TileUnit::amx : TileUnit::emulated);
+}
+
+struct Choice {
+  int64_t target;
+  PanelUnit unit;
+  std::string_view name;
+};
+
 // The generic table, then one for each instruction set of this processor that has code of its own.
 const std::vector<QuantizedKernels>& tables() {
   static const std::vector<QuantizedKernels> tables = [] {
     std::vector<QuantizedKernels> all = {generic_quantized_kernels()};
     hwy::SetSupportedTargetsForTest(0);  // resets to the processor's own targets
     const int64_t supported = hwy::SupportedTargets();
-    for (const auto& [target, name] : {std::pair<int64_t, std::string_view>{HWY_AVX2, "avx2"},
-                                       {HWY_AVX3, "avx512"},
-                                       {HWY_AVX3, "avx512 vnni"}}) {
-      const bool vnni = name == "avx512 vnni";
-      if ((supported & target) == 0 || (vnni && !has_vnni())) continue;
+    using enum PanelUnit;
+    for (const auto& [target, unit, name] : {Choice{HWY_AVX2, vectors, "avx2"},
+                                             {HWY_AVX3, vectors, "avx512"},
+                                             {HWY_AVX3, vnni, "avx512 vnni"},
+                                             {HWY_AVX3, amx, "amx"},
+                                             {HWY_AVX3, emulated_tiles, "emulated tiles"}}) {
+      if ((supported & target) == 0 || !has(unit)) continue;
       QuantizedKernels table = generic_quantized_kernels();
       table.name = name;
       hwy::SetSupportedTargetsForTest(target);
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      HWY_DYNAMIC_DISPATCH(fill_quantized)(vnni, &table);
+      HWY_DYNAMIC_DISPATCH(fill_quantized)(unit, &table);
       all.push_back(table);
     }
     hwy::SetSupportedTargetsForTest(0);
@@ -94,9 +117,14 @@ const QuantizedKernels& quantized_kernels(int i) {
 
 const QuantizedKernels& quantized_kernels() {
   static const QuantizedKernels& chosen = [&]() -> const QuantizedKernels& {
-    if (kernels().name == "avx512" || kernels().name == "amx") return tables().back();
-    for (const QuantizedKernels& table : tables())
-      if (table.name == kernels().name) return table;
+    // The best that kernels(), and so QKV_MAX_ISA, allows.
+    const std::string_view isa = kernels().name;
+    for (size_t i = tables().size(); i-- > 0;) {
+      const std::string_view name = tables()[i].name;
+      if (name == isa || (name == "avx512 vnni" && (isa == "avx512" || isa == "amx")) ||
+          (name == "avx512" && isa == "amx"))
+        return tables()[i];
+    }
     return tables().front();
   }();
   return chosen;

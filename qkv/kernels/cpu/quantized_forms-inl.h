@@ -125,12 +125,12 @@ struct OtherForm {
 };
 
 // Columns are rows of B. Numbers of one lane are neighbours along k.
-template <class F, int64_t kColumns>
+template <class F, int64_t kColumns_, int64_t kDepth_>
 struct Panel {
   using Element = typename F::Element;
   static constexpr bool kBytes = sizeof(Element) == 1;
-  static constexpr int64_t kInLane = kBytes ? 4 : 2, kElements = F::kElements;
-  static constexpr int64_t kDepth = 512;  // elements at a time: whole blocks
+  static constexpr int64_t kInLane = kBytes ? 4 : 2, kElements = F::kElements, kColumns = kColumns_;
+  static constexpr int64_t kDepth = kDepth_;  // elements at a time: whole blocks
   static constexpr int64_t kBlocks = kDepth / kElements, kGroups = kDepth / kMinimumGroup;
   alignas(64) Element w[kDepth / kInLane][kColumns][kInLane];
   alignas(64) int16_t scales[kGroups][kColumns][2];       // both of a lane are the same; kVnni: 32 bits

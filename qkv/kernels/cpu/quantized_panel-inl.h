@@ -1,5 +1,6 @@
 // Products of many rows of activations: rows of B are decoded into a panel once, and all rows of A use it.
-// VNNI sums products of bytes in 32 bits; without it they are summed in 16 bits as long as these suffice.
+// Tiles sum products of bytes over groups; VNNI sums them in 32 bits; without it they are summed in 16 bits
+// as long as these suffice.
 #if defined(QKV_KERNELS_CPU_QUANTIZED_PANEL_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_QUANTIZED_PANEL_INL_H
 #undef QKV_KERNELS_CPU_QUANTIZED_PANEL_INL_H
@@ -83,11 +84,13 @@ HWY_INLINE const T* base(const T* p) {
 }
 
 // Rows [r, r + kRows) of A times blocks [first, first + blocks) of k, which the panel holds, for two vectors
-// of columns; adds to y.
-template <class F, int64_t kRows, int64_t kColumns>
-HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int64_t blocks,
-                           const Panel<F, kColumns>& panel, int64_t column, float* y, int64_t y_stride) {
-  using P = Panel<F, kColumns>;
+// of columns; adds to y. tile_sums: row r of the sums of groups that tiles computed (tile/groups.h), if
+// kTiles.
+template <class F, int64_t kRows, bool kTiles, class P>
+HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int64_t blocks, const P& panel,
+                           int64_t column, float* y, int64_t y_stride,
+                           [[maybe_unused]] const int32_t* tile_sums = nullptr) {
+  constexpr int64_t kColumns = P::kColumns;
   const DF d;
   const D32S d32;
   const D16S d16;
@@ -151,6 +154,17 @@ HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int
       if constexpr (F::kVnni) {
         constexpr int64_t kFours = F::kGroup / 4;
         const auto add_group = [&](V32S(&to)[kRows][2], int64_t l) HWY_ATTR {
+          if constexpr (kTiles) {
+            static_assert(F::kGroup == tile::kGroupElements && 2 * kLanes == tile::kGroupColumns);
+            const int32_t* from =
+                tile_sums + (b * kElements / F::kGroup + l / kFours) * tile::kGroupRows * tile::kGroupColumns;
+            each<kRows>([&](auto i) HWY_ATTR {
+              const int32_t* row = from + i * tile::kGroupColumns;
+              to[i][0] = hn::Add(to[i][0], hn::LoadU(d32, row));
+              to[i][1] = hn::Add(to[i][1], hn::LoadU(d32, row + kLanes));
+            });
+            return;
+          }
           each_lane.template operator()<kFours>(l, [&](auto f, V32S w0, V32S w1) HWY_ATTR {
             each<kRows>([&](auto i) HWY_ATTR {
               const V32S four = four_of(x + i * stride + 4 * (l + f));
@@ -223,18 +237,64 @@ HWY_INLINE void panel_rows(const QuantizedRows& a, int64_t r, int64_t first, int
   });
 }
 
-template <class F>
+#if HWY_TARGET == HWY_AVX3
+// The tiles of this thread.
+template <PanelUnit unit>
+class GroupTiles {
+ public:
+  GroupTiles() {
+    if constexpr (unit == PanelUnit::amx) tile::configure_groups_amx();
+  }
+  ~GroupTiles() {
+    if constexpr (unit == PanelUnit::amx) tile::release_amx();
+  }
+  GroupTiles(const GroupTiles&) = delete;
+  GroupTiles& operator=(const GroupTiles&) = delete;
+  static void sum(const tile::GroupSums& p) {
+    unit == PanelUnit::amx ? tile::sum_groups_amx(p) : tile::sum_groups_emulated(p);
+  }
+};
+#endif
+
+// As many rows of A as fill tiles, of those from `r` on. Returns the first row that is left.
+template <class F, PanelUnit unit, class P>
+int64_t rows_by_tiles(const QuantizedRows& a, int64_t first, int64_t blocks, const P& panel, float* y,
+                      int64_t y_stride) {
+  int64_t r = 0;
+#if HWY_TARGET == HWY_AVX3
+  constexpr int64_t kGroups = P::kDepth / tile::kGroupElements, kAtOnce = 4;  // rows
+  alignas(64) int32_t sums[kGroups * tile::kGroupRows * tile::kGroupColumns];
+  const GroupTiles<unit> tiles;
+  for (; r + tile::kGroupRows <= a.rows; r += tile::kGroupRows)
+    for (int64_t c = 0; c < P::kColumns; c += tile::kGroupColumns) {
+      tiles.sum({blocks * P::kElements / tile::kGroupElements, a.bytes + r * a.stride + first * P::kElements,
+                 a.stride, panel.w[0][c], P::kColumns * 4, sums});
+      for (int64_t i = 0; i < tile::kGroupRows; i += kAtOnce)
+        panel_rows<F, kAtOnce, true>(a, r + i, first, blocks, panel, c, y + (r + i) * y_stride, y_stride,
+                                     sums + i * tile::kGroupColumns);
+    }
+#endif
+  return r;
+}
+
+template <class F, PanelUnit unit>
 void panel_of(const QuantizedRows& a, const MatrixView& b, int64_t count, float* y, int64_t y_stride) {
   constexpr int64_t kStep = 2 * HWY_LANES(float), kColumns = 2 * kStep;
   static_assert(kPanelColumns % kColumns == 0);
   for (int64_t r = 0; r < a.rows; ++r) std::memset(y + r * y_stride, 0, kPanelColumns * sizeof(float));
-  using P = Panel<F, kColumns>;
+  constexpr bool kTiles = [] {
+    if constexpr (requires { F::kGroup; }) return on_tiles(unit) && F::kGroup == tile::kGroupElements;
+    return false;
+  }();
+  // Sums by tiles of half as many elements stay in the first-level cache.
+  using P = Panel<F, kColumns, kTiles ? 256 : 512>;
   P panel;
   for (int64_t j = 0; j < count; j += kColumns)
     for (int64_t l = 0; l < a.k; l += panel.kDepth) {
       const int64_t end = std::min(l + panel.kDepth, a.k), blocks = (end - l) / a.block;
       panel.decode(b.from(j, 0), l, end, std::min(kColumns, count - j));
       int64_t r = 0;
+      if constexpr (kTiles) r = rows_by_tiles<F, unit>(a, l / a.block, blocks, panel, y + j, y_stride);
       const auto rows = [&](auto n) HWY_ATTR {
         constexpr int64_t kRows = decltype(n)::value;
         for (; r + kRows <= a.rows; r += kRows) {
@@ -242,7 +302,7 @@ void panel_of(const QuantizedRows& a, const MatrixView& b, int64_t count, float*
             for (int64_t at = l * P::kActivation; at < end * P::kActivation; at += 64)
               __builtin_prefetch(P::activations(a, i) + at);
           for (int64_t c = 0; c < kColumns; c += kStep)
-            panel_rows<F, kRows>(a, r, l / a.block, blocks, panel, c, y + r * y_stride + j, y_stride);
+            panel_rows<F, kRows, false>(a, r, l / a.block, blocks, panel, c, y + r * y_stride + j, y_stride);
         }
       };
       rows(std::integral_constant < int64_t, HWY_TARGET <= HWY_AVX3 ? 6 : 4 > ());
@@ -250,32 +310,33 @@ void panel_of(const QuantizedRows& a, const MatrixView& b, int64_t count, float*
     }
 }
 
-template <bool vnni>
+template <PanelUnit unit>
 void panel(const QuantizedRows& a, const MatrixView& b, int64_t count, float* y, int64_t y_stride) {
   using enum WeightType;
+  constexpr bool vnni = unit != PanelUnit::vectors;
   switch (b.type) {
     case q4_0:
-      return panel_of<Form<q4_0, vnni>>(a, b, count, y, y_stride);
+      return panel_of<Form<q4_0, vnni>, unit>(a, b, count, y, y_stride);
     case mxfp4:
-      return panel_of<Form<mxfp4, vnni>>(a, b, count, y, y_stride);
+      return panel_of<Form<mxfp4, vnni>, unit>(a, b, count, y, y_stride);
     case q4_k:
-      return panel_of<Form<q4_k, vnni>>(a, b, count, y, y_stride);
+      return panel_of<Form<q4_k, vnni>, unit>(a, b, count, y, y_stride);
     case q5_k:
-      return panel_of<Form<q5_k, vnni>>(a, b, count, y, y_stride);
+      return panel_of<Form<q5_k, vnni>, unit>(a, b, count, y, y_stride);
     case q6_k:
-      return panel_of<Form<q6_k, vnni>>(a, b, count, y, y_stride);
+      return panel_of<Form<q6_k, vnni>, unit>(a, b, count, y, y_stride);
     case q8_0:
-      return panel_of<Form<q8_0, vnni>>(a, b, count, y, y_stride);
+      return panel_of<Form<q8_0, vnni>, unit>(a, b, count, y, y_stride);
     case q4_1:
     case q5_1:
-      return panel_of<OtherForm<32, true, vnni>>(a, b, count, y, y_stride);
+      return panel_of<OtherForm<32, true, vnni>, unit>(a, b, count, y, y_stride);
     case q2_k:
-      return panel_of<OtherForm<256, true, vnni>>(a, b, count, y, y_stride);
+      return panel_of<OtherForm<256, true, vnni>, unit>(a, b, count, y, y_stride);
     case q3_k:
     case iq4_xs:
-      return panel_of<OtherForm<256, false, vnni>>(a, b, count, y, y_stride);
+      return panel_of<OtherForm<256, false, vnni>, unit>(a, b, count, y, y_stride);
     default:
-      return panel_of<OtherForm<32, false, vnni>>(a, b, count, y, y_stride);
+      return panel_of<OtherForm<32, false, vnni>, unit>(a, b, count, y, y_stride);
   }
 }
 

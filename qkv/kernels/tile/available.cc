@@ -1,4 +1,4 @@
-// Who may run what is in share.cc.
+// Who may run what is in share.cc, block.cc and groups.cc.
 #include <algorithm>
 #include <csetjmp>
 #include <csignal>
@@ -7,6 +7,8 @@
 #include <iterator>
 
 #include "qkv/kernels/kernels.h"
+#include "qkv/kernels/tile/block.h"
+#include "qkv/kernels/tile/groups.h"
 #include "qkv/kernels/tile/share.h"
 #include "qkv/tensor/storage.h"
 
@@ -45,6 +47,11 @@ struct Processor {
     return avx512() && (saved_state & kTileState) == kTileState && (edx7 & kBf16AndTile) == kBf16AndTile &&
            (eax71 & kAvx512Bf16) != 0;
   }
+  // REQUIRES: bf16_tiles().
+  bool byte_tiles() const {
+    constexpr uint32_t kInt8 = bits({25});
+    return (edx7 & kInt8) != 0;
+  }
 };
 
 Processor processor() {
@@ -66,8 +73,9 @@ bool tiles_permitted() {
 
 sigjmp_buf refused;
 
-// f(share) on this thread; false when an instruction is illegal. REQUIRES: no destructors in f's way.
-bool survives(void (*f)(const tile::Share&), const tile::Share& share) {
+// f() on this thread; false when an instruction is illegal. REQUIRES: no destructors in f's way.
+template <typename F>
+bool survives(const F& f) {
   struct sigaction jump {
   }, before{};
   jump.sa_handler = [](int) { siglongjmp(refused, 1); };
@@ -75,7 +83,7 @@ bool survives(void (*f)(const tile::Share&), const tile::Share& share) {
   if (::sigaction(SIGILL, &jump, &before) != 0) return false;
   volatile bool done = false;
   if (sigsetjmp(refused, /*savemask=*/1) == 0) {
-    f(share);
+    f();
     done = true;
   }
   ::sigaction(SIGILL, &before, nullptr);
@@ -100,7 +108,26 @@ bool tiles_are_right() {
   p.c = want;
   tile::multiply_emulated({p, packed_b, blocking, scratch->data()});
   p.c = got;
-  return survives(tile::multiply_amx, {p, packed_b, blocking, scratch->data()}) &&
+  const tile::Share share{p, packed_b, blocking, scratch->data()};
+  return survives([&] { tile::multiply_amx(share); }) && std::equal(std::begin(got), std::end(got), want);
+}
+
+bool byte_tiles_are_right() {
+  constexpr int64_t kGroups = 2, kDepth = kGroups * tile::kGroupElements,
+                    kSums = kGroups * tile::kGroupRows * tile::kGroupColumns;
+  int8_t a[tile::kGroupRows * kDepth];
+  uint8_t b[tile::kGroupColumns * kDepth];
+  for (int i = 0; i < tile::kGroupRows * kDepth; ++i) a[i] = static_cast<int8_t>(i % 255 - 127);
+  for (int i = 0; i < tile::kGroupColumns * kDepth; ++i) b[i] = static_cast<uint8_t>(i % 253);
+  int32_t got[kSums] = {}, want[kSums] = {};
+  tile::GroupSums p{kGroups, a, kDepth, b, 4 * tile::kGroupColumns, want};
+  tile::sum_groups_emulated(p);
+  p.sums = got;
+  return survives([&] {
+           tile::configure_groups_amx();
+           tile::sum_groups_amx(p);
+           tile::release_amx();
+         }) &&
          std::equal(std::begin(got), std::end(got), want);
 }
 
@@ -113,9 +140,18 @@ bool tiles_available(TileUnit unit) {
   return unit == TileUnit::amx ? tiles : vectors;
 }
 
+bool byte_tiles_available(TileUnit unit) {
+  if (unit == TileUnit::emulated || !tiles_available(unit)) return tiles_available(unit);
+  static const bool tiles = processor().byte_tiles() && byte_tiles_are_right();
+  return tiles;
+}
+
 #else
 
 bool tiles_available(TileUnit) {
+  return false;
+}
+bool byte_tiles_available(TileUnit) {
   return false;
 }
 

@@ -31,23 +31,37 @@ __m512i bf16_bits(__m512 x) {
   return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet_nan);
 }
 
+// The sizes of the tiles. They belong to the thread and are in force until release. Other users (oneDNN's
+// kernels) also load theirs on entry and release them on exit, so neither finds the other's.
+class TileConfiguration {
+ public:
+  void set(int tile, int64_t rows, int64_t row_bytes) {
+    fields_.rows[tile] = static_cast<uint8_t>(rows);
+    fields_.row_bytes[tile] = static_cast<uint16_t>(row_bytes);
+  }
+  void load() const {
+    // GCC 12 believes that the next line reads 8 bytes, and would not store the others.
+    asm volatile("" : : "r"(&fields_) : "memory");
+    _tile_loadconfig(&fields_);
+  }
+
+ private:
+  struct alignas(64) {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  } fields_ = {.palette = 1, .start_row = 0, .reserved = {}, .row_bytes = {}, .rows = {}};
+  static_assert(sizeof(fields_) == 64);
+};
+
 // The processor's tiles. Compilers' headers paste a register's number into the instruction's text, so it
 // must be a literal.
 class AmxTiles {
  public:
-  // The configuration belongs to the thread and is in force until release(). Other users (oneDNN's kernels)
-  // also load theirs on entry and release it on exit, so neither finds the other's.
   static void configure() {
-    struct alignas(64) {
-      uint8_t palette, start_row, reserved[14];
-      uint16_t row_bytes[16];
-      uint8_t rows[16];
-    } configuration = {.palette = 1, .start_row = 0, .reserved = {}, .row_bytes = {}, .rows = {}};
-    static_assert(sizeof configuration == 64);
-    for (int t = 0; t < 8; ++t) configuration.row_bytes[t] = 64, configuration.rows[t] = kTileRows;
-    // GCC 12 believes that the next line reads 8 bytes, and would not store the others.
-    asm volatile("" : : "r"(&configuration) : "memory");
-    _tile_loadconfig(&configuration);
+    TileConfiguration configuration;
+    for (int t = 0; t < 8; ++t) configuration.set(t, kTileRows, 64);
+    configuration.load();
   }
   static void release() { _tile_release(); }
 
@@ -92,8 +106,8 @@ class AmxTiles {
     return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
   }
 
- private:
-  // GCC's tile loads do not say that they read memory. This keeps stores of packed data before them.
+  // GCC's tile loads and stores do not say what memory they use. This keeps stores of packed data before
+  // them.
   static void finish_stores() { asm volatile("" : : : "memory"); }
 };
 

@@ -116,7 +116,11 @@ TEST(QuantizedKernels, GiveTheBitsOfThePlainLoops) {
       for (const int64_t blocks : {1, 2, 3, 4, 5, 8, 17, 18, 25, 50, 100, 200})
         for (const int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64}) {
           if (blocks * block > 12800) continue;
-          const int64_t k = blocks * block, rows = blocks > 20 ? 1 + n % 3 : 1 + (blocks * 5 + n) % 14;
+          // Up to 14 rows, or 16 and more, which fill tiles.
+          const int64_t k = blocks * block, some = (blocks * 5 + n) % 14,
+                        rows = blocks > 20 ? 1 + n % 3
+                               : some < 5  ? 16 + 4 * some
+                                           : some - 4;
           SCOPED_TRACE(testing::Message()
                        << table.name << ", " << name_of(type) << ", k " << k << ", n " << n);
           const auto bytes = random_blocks(type, n, k, static_cast<uint32_t>(n));
@@ -151,7 +155,7 @@ TEST(QuantizedKernels, HoldTheLargestSums) {
       for (const int fill : {0xFF, 0x80, 0x7F, 0x00, 0xF0, 0x0F})
         for (const int signs : {0, 1, 2, 3}) {  // all positive, all negative, by turns, by runs of 16
           const QuantizedKernels& table = quantized_kernels(t);
-          const int64_t k = 512, rows = 5, n = 9;
+          const int64_t k = 512, rows = 18, n = 9;
           const auto bytes = random_blocks(type, n, k, 1, static_cast<std::byte>(fill));
           std::vector<float> values(rows * k, 1.0F);
           for (size_t i = 0; i < values.size(); ++i)

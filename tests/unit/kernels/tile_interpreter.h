@@ -123,6 +123,8 @@ class TileInterpreter {
         std::memcpy(i.base + row * i.index, s.tiles[i.reg][row], s.row_bytes[i.reg]);
     } else if (i.opcode == 0x5C && i.prefix == 2 && !i.memory) {  // TDPBF16PS
       multiply(i.reg, i.rm, i.vvvv);
+    } else if (i.opcode == 0x5E && i.prefix == 2 && !i.memory) {  // TDPBSUD
+      multiply_bytes(i.reg, i.rm, i.vvvv);
     } else {
       return false;
     }
@@ -148,6 +150,19 @@ class TileInterpreter {
         float sum;
         std::memcpy(&sum, &s.tiles[sums][row][4 * column], sizeof sum);
         sum += parts[0] + parts[1];
+        std::memcpy(&s.tiles[sums][row][4 * column], &sum, sizeof sum);
+      }
+  }
+
+  // Bytes with sign by bytes without.
+  static void multiply_bytes(int sums, int a, int b) {
+    State& s = state();
+    for (int row = 0; row < s.rows[sums]; ++row)
+      for (int column = 0; column < s.row_bytes[sums] / 4; ++column) {
+        int32_t sum;
+        std::memcpy(&sum, &s.tiles[sums][row][4 * column], sizeof sum);
+        for (int k = 0; k < s.row_bytes[a]; ++k)
+          sum += static_cast<int8_t>(s.tiles[a][row][k]) * s.tiles[b][k / 4][4 * column + k % 4];
         std::memcpy(&s.tiles[sums][row][4 * column], &sum, sizeof sum);
       }
   }
