@@ -11,6 +11,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/draft_options.h"
 #include "qkv/cli/generation_options.h"
 #include "qkv/cli/line_editor.h"
 #include "qkv/cli/model_notes.h"
@@ -22,6 +23,7 @@ namespace {
 struct Options {
   std::string dir, system, render, dtype = "f32";
   GenerationOptions generation;
+  DraftOptions draft;
 };
 
 text::ChatTemplate template_of(const std::string& path) {
@@ -78,6 +80,7 @@ void run(const Options& o) {
     for (const GenerationField& field : generation_fields())
       if (o.generation.has(field.key)) throw UsageError(fmt::format("{}: {}", field.option, why));
     if (!o.system.empty()) throw UsageError(fmt::format("--system: {}", why));
+    if (!o.draft.by.empty()) throw UsageError(fmt::format("--draft: {}", why));
     return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
   }
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
@@ -87,7 +90,8 @@ void run(const Options& o) {
   ChatSession session(m, chat, o.system);
   // Only new messages are read; the rest of the conversation is remembered.
   constexpr int64_t kMostKept = 1 << 16;
-  Engine engine(*m.model, {.kept_tokens = std::min(kMostKept, m.model->spec().longest())});
+  const Drafts drafts(o.draft, m, compute_type(o.dtype));
+  Engine engine(*m.model, drafts.with({.kept_tokens = std::min(kMostKept, m.model->spec().longest())}));
   LineEditor editor("> ");
   if (!editor.at_terminal()) expect_standard_input();
   if (editor.at_terminal()) fmt::print(stderr, "{}", kCommands);
@@ -108,6 +112,7 @@ void run(const Options& o) {
       }
     }
   }
+  drafts.print_note(engine);
 }
 
 }  // namespace
@@ -118,6 +123,7 @@ void add_chat_command(Command& app) {
   c->add_option("DIR", o->dir, "Model directory or run with a chat template")->required();
   c->add_option("--system", o->system, "System message");
   add_generation_options(*c, o->generation, GenerationKind::drawing, "");
+  add_draft_options(*c, o->draft);
   c->add_option("--render", o->render,
                 "Print the formatted conversation in this JSON file and exit: a list of {\"role\", "
                 "\"content\"}, or an object with messages, tools, ...");

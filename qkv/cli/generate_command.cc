@@ -10,6 +10,7 @@
 #include "qkv/base/progress.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/draft_options.h"
 #include "qkv/cli/generation_options.h"
 #include "qkv/cli/model_notes.h"
 #include "qkv/cli/questions.h"
@@ -31,6 +32,7 @@ struct Options {
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
        json = false;
   GenerationOptions options;
+  DraftOptions draft;
   GenerationSettings generation = {};  // set by resolve_generation()
 };
 
@@ -168,15 +170,14 @@ class Sampling {
 };
 
 // Generates all samples. Passes the text of a single one to `show` as it appears.
-std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ensemble& ensemble,
+std::vector<Sample> draw_samples(const Options& o, const TextModel& m, Engine& engine,
                                  const std::vector<int32_t>& begun,
                                  const std::function<void(const std::string&)>& show) {
   Sampling sampling(o, m, begun);
   const std::vector<std::vector<int32_t>> prompts(o.generation.returned, begun);
-  generate(ensemble, prompts, o.generation.drawing,
-           [&](int64_t i, int32_t id, std::span<const float> logits) {
-             return sampling.add(i, id, logits, show);
-           });
+  generate(engine, prompts, o.generation.drawing, [&](int64_t i, int32_t id, std::span<const float> logits) {
+    return sampling.add(i, id, logits, show);
+  });
   return sampling.end(show);
 }
 
@@ -284,7 +285,7 @@ std::vector<std::optional<std::string>> answers_of(const Options& o, const text:
 }
 
 // Questions of a .jsonl file, each a prompt of its own. Many are answered together, and shown in order.
-void answer_questions(const Options& o, const TextModel& m, const Ensemble& ensemble,
+void answer_questions(const Options& o, const TextModel& m, const Ensemble& ensemble, const Drafts& drafts,
                       const text::Regex& pattern) {
   constexpr int64_t kTogether = 32;
   const std::vector<Question> questions = read_questions(o.file);
@@ -295,7 +296,7 @@ void answer_questions(const Options& o, const TextModel& m, const Ensemble& ense
     int64_t left;  // samples that have not ended
   };
   std::vector<Asked> asked;
-  Engine engine(ensemble, {.sequences = std::max(kTogether, samples)});
+  Engine engine(ensemble, drafts.with({.sequences = std::max(kTogether, samples)}));
   for (const Question& q : questions) {
     const std::string prompt = o.examples.empty() ? q.input : few_shot_prompt(examples, q.input);
     const auto ids = naming_place(q.place, [&] { return prompt_ids(m, prompt); });
@@ -326,6 +327,7 @@ void answer_questions(const Options& o, const TextModel& m, const Ensemble& ense
     }
   }
   count.print_summary();
+  drafts.print_note(engine);
 }
 
 void run(Options o) {
@@ -362,11 +364,15 @@ void run(Options o) {
   for (const std::string& text : o.suppressed)
     for (std::vector<int32_t>& ids : spellings_of(text, m.tokenizer))
       drawing.rules.suppressed.push_back(std::move(ids));
+  if (g.searches && !o.draft.by.empty())
+    throw UsageError("--draft: has no effect in a search, which writes several outputs at once");
   if (g.searches) return search(o, m, ensemble, prompt);
-  if (questions) return answer_questions(o, m, ensemble, answer);
+  const Drafts drafts(o.draft, m, compute_type(o.dtype));
+  if (questions) return answer_questions(o, m, ensemble, drafts, answer);
   const bool streaming = o.generation.returned == 1 && !o.json;
   if (streaming && !o.no_prompt_echo) print(prompt.text);
-  const auto samples = draw_samples(o, m, ensemble, prompt.ids, [&](const std::string& text) {
+  Engine engine(ensemble, drafts.with({}));
+  const auto samples = draw_samples(o, m, engine, prompt.ids, [&](const std::string& text) {
     if (streaming) print(text);
   });
   const auto answers = answers_of(o, answer, samples);
@@ -375,6 +381,7 @@ void run(Options o) {
   else
     print_text(o, prompt.text, samples);
   if (!o.vote.empty()) print_votes(o, answers);
+  drafts.print_note(engine);
 }
 
 constexpr const char* kFooter =
@@ -411,6 +418,9 @@ or in JSON lines, {"input": "France", "output": "Paris"}; a first line may hold 
 separator. The prompt becomes a last example's {input} and the model goes on where its {rationale} or {output} would
 stand. Without a template, qkv shows rationales (chain of thought) if all examples have one.
 
+--draft changes no token: the model checks several drafted tokens in one pass, and takes them as long as it would
+have chosen the same. ngrams helps where texts repeat: edits of code, answers that quote. A note says how many it took.
+
 Examples:
   qkv generate runs/shakespeare --prompt "ROMEO:" --tokens 300 --temperature 0.8 --seed 1
   qkv generate gpt2 --prompt "Once" --min-p 0.05 --repetition-penalty 1.2 --stop "The end"
@@ -443,6 +453,7 @@ void add_generate_command(Command& app) {
   c->add_option("--stop", o->stops, "Stop before this text (repeatable)")->one_value();
   c->add_option("--vote", o->vote,
                 "Self-consistency: count the answers that this regular expression finds in the samples");
+  add_draft_options(*c, o->draft);
   c->add_option("--ensemble", o->ensemble, "More models: average their next-token probabilities");
   auto* log_probs = c->add_option("--logprobs", o->alternatives,
                                   "Show each token's log-probability and this many alternatives")

@@ -10,15 +10,19 @@ constexpr int64_t kAtOnce = 256;
 
 }  // namespace
 
-bool looks_back(const ModelSpec& spec) {
-  if (spec.architecture != Architecture::decoder || spec.order == Order::prefix || spec.memory > 0)
-    return false;
+bool continues_in_parts(const ModelSpec& spec) {
+  if (spec.memory > 0) return false;
   for (const BlockSpec* block : spec.blocks_in_use()) {
     const RotaryScaling scaling = block->attention.rotary.scaling;
     const bool by_length = scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
     if (block->experts.capacity > 0 || (block->positions == Positions::rotary && by_length)) return false;
   }
   return true;
+}
+
+bool looks_back(const ModelSpec& spec) {
+  return spec.architecture == Architecture::decoder && spec.order != Order::prefix &&
+         continues_in_parts(spec);
 }
 
 DecodeState::DecodeState(const Transformer& model, int64_t sequences)
@@ -105,6 +109,11 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
     copy_rows(hidden, end - 1, 0, 1, last, s);
   }
   return model_->logits(last);
+}
+
+Tensor DecodeState::advance_all(const std::vector<std::vector<int32_t>>& tokens) {
+  const NoGrad guard;
+  return model_->logits(extend(tokens));
 }
 
 DecodeState DecodeState::fork() const {

@@ -19,7 +19,10 @@ struct Sources {
   Sources(std::vector<std::vector<int32_t>> tokens) : ids(std::move(tokens)) {}
 };
 
-// True if a token's states depend on nothing after it, so that a prompt may be read in parts.
+// True if the states of a new token of an output depend on nothing after it, so that several may be read at
+// once.
+bool continues_in_parts(const ModelSpec& spec);
+// The same of a prompt's tokens.
 bool looks_back(const ModelSpec& spec);
 
 // The decoding state of a batch of sequences; owns the layers' states.
@@ -39,6 +42,8 @@ class DecodeState {
   // prompt of a single sequence is read in parts, where that changes nothing, to take less memory.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                  Probe* probe = nullptr);
+  // The same, but returns the logits after every token, f32 [N, V], in the order of extend().
+  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens);
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const { return lengths_[sequence]; }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "qkv/nn/recurrent_state.h"
 #include "qkv/ops/parts.h"
 
 namespace qkv {
@@ -15,20 +16,9 @@ using Tokens = std::vector<int32_t>;
 
 constexpr int64_t kLeastKept = 8;   // tokens that are worth a copy
 constexpr int64_t kFollowing = 16;  // tokens that must have room beside a prompt
-
-// `begun`: tokens of the prompt that count as the output's.
-int32_t next_token(std::span<const float> logits, const Request& r, const Tokens& written) {
-  const int64_t length = std::ssize(written), prompt = std::ssize(r.prompt);
-  if (const auto id = r.rules.forced(prompt, length, r.max_new_tokens - r.begun)) return *id;
-  const double uniform = RandomStream{r.seed, static_cast<uint64_t>(length), 0}.uniform(0);
-  Tokens refused = r.rules.refused(prompt, length, r.eos, r.begun);
-  const Tokens completing = r.rules.completing(r.prompt, written, r.eos);
-  refused.insert(refused.end(), completing.begin(), completing.end());
-  if (refused.empty()) return sample(logits, {r.prompt, written}, r.sampler, uniform);
-  SamplerOptions sampler = r.sampler;
-  sampler.excluded.insert(sampler.excluded.end(), refused.begin(), refused.end());
-  return sample(logits, {r.prompt, written}, sampler, uniform);
-}
+constexpr int64_t kMostDrafted = EngineOptions::kMostDrafted;
+static_assert(kMostDrafted < RecurrentState::kKept);  // recurrences go back by no more
+constexpr int64_t kFirstDraft = 4;  // tokens
 
 }  // namespace
 
@@ -36,6 +26,7 @@ struct Engine::Sequence {
   int64_t number;
   Request request;
   Tokens written = {};
+  int64_t drafted = kFirstDraft;  // tokens of the next draft
 };
 
 Engine::Engine(const Ensemble& models, const EngineOptions& options)
@@ -45,7 +36,12 @@ Engine::Engine(const Ensemble& models, const EngineOptions& options)
                models.spec().order == Order::prefix),
       looks_back_(
           std::ranges::all_of(models.models(), [](const Transformer* m) { return looks_back(m->spec()); })),
+      drafts_(options.drafter != nullptr && options.cached &&
+              std::ranges::all_of(models.models(),
+                                  [](const Transformer* m) { return continues_in_parts(m->spec()); })),
       state_(models, 0) {
+  check(options.drafted_tokens > 0 && options.drafted_tokens <= kMostDrafted,
+        "engine: drafts have 1 to {} tokens, got {}", kMostDrafted, options.drafted_tokens);
   check(options.sequences > 0 && options.prompt_tokens > 0 && options.remembered_tokens >= 0,
         "engine: expected room for sequences and for tokens of prompts");
   check(options.cached || models.spec().order != Order::prefix, "generate: a prefix LM remembers its prompt");
@@ -81,6 +77,7 @@ void Engine::wait(SequencePtr sequence) {
 void Engine::cancel(int64_t request) {
   const auto is_it = [&](const SequencePtr& s) { return s->number == request; };
   std::erase_if(waiting_, is_it);
+  forget_drafts(request);
   if (const auto at = std::ranges::find_if(reading_.requests, is_it); at != reading_.requests.end()) {
     reading_.rows.erase(reading_.rows.begin() + (at - reading_.requests.begin()));
     reading_.requests.erase(at);
@@ -288,25 +285,77 @@ void Engine::make_room() {
   for (SequencePtr& s : interrupted) wait(std::move(s));
 }
 
+std::vector<Tokens> Engine::drafts() {
+  if (!drafts_) return {};
+  // The pass itself adds a token to each sequence.
+  int64_t room = options_.remembered_tokens == 0
+                     ? std::numeric_limits<int64_t>::max()
+                     : options_.remembered_tokens - remembered() - std::ssize(active_);
+  std::vector<DraftQuery> queries;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    const Sequence& s = *active_[i];
+    const Request& r = s.request;
+    const int64_t written = std::ssize(s.written), left = r.max_new_tokens - r.begun - written - 1,
+                  fits = models_.spec().longest() - state_.length(static_cast<int64_t>(i)) - 1,
+                  most =
+                      std::max<int64_t>(0, std::min({s.drafted, options_.drafted_tokens, left, fits, room}));
+    room -= most;
+    queries.push_back({s.number, &r, s.written, most});
+  }
+  std::vector<DraftQuery> asked;
+  std::ranges::copy_if(queries, std::back_inserter(asked), [](const DraftQuery& q) { return q.most > 0; });
+  std::vector<Tokens> answers = options_.drafter->draft(asked), out;
+  check(answers.size() == asked.size(), "engine: {} drafts for {} requests", answers.size(), asked.size());
+  if (std::ranges::all_of(answers, &Tokens::empty)) return {};
+  auto answer = answers.begin();
+  for (const DraftQuery& q : queries) {
+    out.push_back(q.most > 0 ? std::move(*answer++) : Tokens());
+    if (std::ssize(out.back()) > q.most) out.back().resize(static_cast<size_t>(q.most));
+  }
+  return out;
+}
+
 void Engine::decode(const Listener& listener) {
   make_room();
+  const std::vector<Tokens> drafted = drafts();
   std::vector<Tokens> next;
   for (size_t i = 0; i < active_.size(); ++i) {
     const auto s = static_cast<int64_t>(i);
     const bool fits = options_.cached && state_.length(s) < models_.spec().longest();
     if (!fits) state_.truncate(s, 0);  // beyond the context all positions shift, so recompute
     next.push_back(fits ? Tokens{active_[i]->written.back()} : window(*active_[i]));
+    if (!drafted.empty()) next.back().insert(next.back().end(), drafted[i].begin(), drafted[i].end());
   }
-  const Tensor logits = state_.advance(next);
+  const Tensor logits = drafted.empty() ? state_.advance(next) : state_.advance_all(next);
   Tokens kept;
   std::vector<SequencePtr> going_on;
-  for (size_t i = 0; i < active_.size(); ++i)
-    if (choose(*active_[i], logits.row<float>(static_cast<int64_t>(i)), listener)) {
-      kept.push_back(static_cast<int32_t>(i));
+  int64_t row = 0;  // that of the sequence's first new logits
+  for (size_t i = 0; i < active_.size(); ++i) {
+    Sequence& s = *active_[i];
+    const auto at = static_cast<int32_t>(i);
+    const Tokens draft = drafted.empty() ? Tokens() : drafted[i];
+    const int64_t n = std::ssize(draft);
+    if (!drafted.empty()) row += std::ssize(next[i]) - n - 1;
+    // Drafted tokens count as long as they are those that are chosen.
+    int64_t accepted = 0;
+    bool go_on = choose(s, logits.row<float>(row), listener);
+    for (; accepted < n && go_on && s.written.back() == draft[accepted]; ++accepted)
+      go_on = choose(s, logits.row<float>(row + accepted + 1), listener);
+    row += n + 1;
+    if (accepted < n) state_.truncate(at, state_.length(at) - (n - accepted));
+    if (n > 0) s.drafted = accepted == n ? 2 * n : accepted + 1;
+    s.drafted = std::min(s.drafted, options_.drafted_tokens);
+    ++drafting_.passes;
+    drafting_.drafted += n;
+    drafting_.accepted += accepted;
+    if (go_on) {
+      kept.push_back(at);
       going_on.push_back(std::move(active_[i]));
     } else {
-      keep(*active_[i], state_, static_cast<int32_t>(i));
+      keep(s, state_, at);
+      forget_drafts(s.number);
     }
+  }
   if (kept.size() < active_.size()) state_.reorder(kept);
   active_ = std::move(going_on);
 }

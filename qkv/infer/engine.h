@@ -11,28 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "qkv/infer/drafter.h"
 #include "qkv/infer/ensemble.h"
-#include "qkv/infer/output_rules.h"
-#include "qkv/infer/sampler.h"
+#include "qkv/infer/request.h"
 
 namespace qkv {
-
-// A prompt to continue, and how (Algorithm 14 of Phuong & Hutter; with a source Algorithm 15).
-struct Request {
-  std::vector<int32_t> prompt = {};  // at least one token
-  // The source of an encoder-decoder; its features are rows of a tensor, as in Sources.
-  std::vector<int32_t> source = {};
-  Tensor features = {};
-  std::vector<int32_t> globals = {};  // flags of global tokens, one for each of the source; empty: none
-
-  SamplerOptions sampler = {};
-  int64_t max_new_tokens = 128;
-  std::vector<int32_t> eos = {};  // the output ends after one of these
-  OutputRules rules = {};
-  uint64_t seed = 0;
-  int64_t begun = 0;     // so many last tokens of the prompt count as output in limits of its length
-  int64_t priority = 0;  // higher ones begin first, and are interrupted last; equals in order of arrival
-};
 
 // A new token of a request, and the logits [V] that it was chosen from.
 struct NewToken {
@@ -56,7 +39,19 @@ struct EngineOptions {
   // them. Those that were not used for longest go first. 0: none. Not for models with sources, nor where a
   // token sees those behind it.
   int64_t kept_tokens = 0;
-  bool cached = true;  // false: the whole sequence is read again for each token (to test the cache)
+  // Drafts the next tokens of requests, which must outlive the engine; null: none. Nothing is drafted for a
+  // model that reads a text as a whole, nor beyond the context.
+  Drafter* drafter = nullptr;
+  static constexpr int64_t kMostDrafted = 15;
+  int64_t drafted_tokens = kMostDrafted;  // at most, of each request between two steps
+  bool cached = true;           // false: the whole sequence is read again for each token (to test the cache)
+};
+
+// The use of drafts so far.
+struct Drafting {
+  int64_t passes = 0;    // each gave a token by itself, of one request
+  int64_t drafted = 0;   // tokens
+  int64_t accepted = 0;  // those of them that were chosen
 };
 
 // Decodes requests together. A request's tokens and logits have the bits that it has alone: with any others,
@@ -89,6 +84,7 @@ class Engine {
   int64_t kept() const;
   // Tokens of prompts that did not have to be read, because they were kept.
   int64_t spared() const { return spared_; }
+  const Drafting& drafting() const { return drafting_; }
 
  private:
   struct Sequence;
@@ -119,6 +115,11 @@ class Engine {
   void read(const Listener& listener);
   void decode(const Listener& listener);
   void make_room();
+  void forget_drafts(int64_t request) {
+    if (options_.drafter != nullptr) options_.drafter->end(request);
+  }
+  // Drafts of all sequences; none where no sequence has one.
+  std::vector<std::vector<int32_t>> drafts();
   // Chooses the next token. Returns true if the request goes on.
   bool choose(Sequence& sequence, std::span<const float> logits, const Listener& listener);
   // The last tokens of prompt and output that the context has room for.
@@ -132,6 +133,7 @@ class Engine {
   EngineOptions options_;
   bool bounded_;     // an output ends at the context, because its prompt or source is read as a whole
   bool looks_back_;  // prompts may be read in parts
+  bool drafts_;      // new tokens may be read several at a time
   int64_t added_ = 0;
   std::deque<SequencePtr> waiting_;  // by priority, then by arrival
   Reading reading_;
@@ -139,6 +141,7 @@ class Engine {
   EnsembleState state_;
   std::list<Kept> kept_;  // the last used one first
   int64_t spared_ = 0;
+  Drafting drafting_;
 };
 
 }  // namespace qkv

@@ -34,11 +34,10 @@ EnsembleState::EnsembleState(const Ensemble& models, const Sources& sources) {
   for (const Transformer* model : models.models()) states_.emplace_back(*model, sources);
 }
 
-Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
-                              std::span<const int32_t> prefixes, Probe* probe) {
-  std::vector<Tensor> logits;
-  for (DecodeState& state : states_)
-    logits.push_back(state.advance(tokens, prefixes, logits.empty() ? probe : nullptr));
+namespace {
+
+// The logarithm of the mean of the models' probabilities, or the logits of a single model.
+Tensor mean_of(const std::vector<Tensor>& logits) {
   if (logits.size() == 1) return logits.front();
   const int64_t vocab = logits[0].width();
   Tensor out = Tensor::empty({logits[0].rows(), vocab}, DType::f32);
@@ -61,6 +60,22 @@ Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
     }
   });
   return out;
+}
+
+}  // namespace
+
+Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
+                              std::span<const int32_t> prefixes, Probe* probe) {
+  std::vector<Tensor> logits;
+  for (DecodeState& state : states_)
+    logits.push_back(state.advance(tokens, prefixes, logits.empty() ? probe : nullptr));
+  return mean_of(logits);
+}
+
+Tensor EnsembleState::advance_all(const std::vector<std::vector<int32_t>>& tokens) {
+  std::vector<Tensor> logits;
+  for (DecodeState& state : states_) logits.push_back(state.advance_all(tokens));
+  return mean_of(logits);
 }
 
 void EnsembleState::reorder(std::span<const int32_t> sources) {

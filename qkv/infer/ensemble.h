@@ -35,6 +35,8 @@ class EnsembleState {
   // [sequences, V]. `probe` sees the first model's intermediate values.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                  Probe* probe = nullptr);
+  // The same after every token, f32 [N, V].
+  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens);
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }
   void reorder(std::span<const int32_t> sources);
   void join(const EnsembleState& other, std::span<const int32_t> sequences);

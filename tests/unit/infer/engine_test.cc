@@ -1,3 +1,4 @@
+// Covers: qkv/infer/request.cc, qkv/infer/ngram_drafter.cc, qkv/infer/model_drafter.cc
 // The engine of inference: each request has the bits that it has alone.
 #include "qkv/infer/engine.h"
 
@@ -12,6 +13,8 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
+#include "qkv/infer/model_drafter.h"
+#include "qkv/infer/ngram_drafter.h"
 #include "qkv/quant/quantize.h"
 #include "tests/unit/expect_error.h"
 
@@ -125,6 +128,38 @@ Output alone(const Ensemble& model, const Request& request) {
   return out;
 }
 
+// Drafts at random, also more than it is asked for.
+class Scribbler : public Drafter {
+ public:
+  std::vector<Tokens> draft(std::span<const DraftQuery> queries) override {
+    std::vector<Tokens> out;
+    for (size_t i = 0; i < queries.size(); ++i) {
+      out.emplace_back(random_() % 20);
+      for (int32_t& id : out.back()) id = static_cast<int32_t>(random_() % kVocabulary);
+    }
+    return out;
+  }
+
+ private:
+  std::mt19937 random_{1};
+};
+
+// Most of what the model would write, so that drafts are accepted in part.
+class Misprinter : public ModelDrafter {
+ public:
+  using ModelDrafter::ModelDrafter;
+  std::vector<Tokens> draft(std::span<const DraftQuery> queries) override {
+    auto out = ModelDrafter::draft(queries);
+    for (Tokens& draft : out)
+      for (int32_t& id : draft)
+        if (random_() % 4 == 0) id = 0;
+    return out;
+  }
+
+ private:
+  std::mt19937 random_{2};
+};
+
 class Schedule {
  public:
   Schedule(const Ensemble& model, unsigned seed) : model_(model), random_(seed) {}
@@ -132,10 +167,17 @@ class Schedule {
   void run() {
     const int64_t sequences[] = {1, 2, 3, 100}, prompt_tokens[] = {1, 3, 8, 256},
                   remembered[] = {0, 0, 20, 60}, kept[] = {0, 0, 30, 200};
+    NgramDrafter ngrams(1);
+    Scribbler scribbler;
+    ModelDrafter itself(*model_.models()[0], model_.spec());
+    Misprinter misprinter(*model_.models()[0], model_.spec());
+    Drafter* const drafters[] = {nullptr, &ngrams, &scribbler, &itself, &misprinter};
     Engine engine(model_, {.sequences = one_of(sequences),
                            .prompt_tokens = one_of(prompt_tokens),
                            .remembered_tokens = one_of(remembered),
-                           .kept_tokens = one_of(kept)});
+                           .kept_tokens = one_of(kept),
+                           .drafter = drafters[below(5)],
+                           .drafted_tokens = 1 + static_cast<int64_t>(below(15))});
     std::vector<Request> requests;
     for (int i = 0; i < 7; ++i) requests.push_back(request(requests));
     std::map<int64_t, Output> outputs;
@@ -237,6 +279,87 @@ TEST_F(EngineTest, InAnyCompanyWithSources) {
 TEST_F(EngineTest, InAnyCompanyAsAnEnsemble) {
   const auto first = drawn(of_table()), second = drawn(of_table(), 5);
   expect_own_bits(Ensemble({first.get(), second.get()}));
+}
+
+// A model that drafts for itself is always right, however it samples; other drafts change nothing but time.
+TEST_F(EngineTest, DraftsOfItselfAreAccepted) {
+  for (const ModelSpec& spec : {of_rotary(), of_recurrence(), of_pairs(), of_prefix()}) {
+    const auto model = drawn(spec);
+    const bool pairs = spec.architecture == Architecture::encoder_decoder;
+    for (const double temperature : {0.0, 1.3}) {
+      ModelDrafter itself(*model, model->spec());
+      Engine engine(*model, {.drafter = &itself, .drafted_tokens = 6});
+      const int64_t length = pairs ? 18 : 24;
+      for (uint64_t s = 0; s < 2; ++s) {
+        Request r{.prompt = {1, 2}, .max_new_tokens = length, .seed = s};
+        if (pairs) r.source = {3, 4, 5};
+        r.sampler.temperature = temperature;
+        engine.add(r);
+      }
+      int64_t tokens = 0;
+      while (engine.step([&](const NewToken&) { return ++tokens > 0; })) {
+      }
+      EXPECT_EQ(tokens, 2 * length);
+      EXPECT_EQ(engine.drafting().drafted, engine.drafting().accepted);
+      // The first token comes with the prompt; then drafts have 4, 6, 6, ... tokens, and each pass adds one.
+      EXPECT_EQ(engine.drafting().passes, 2 * (pairs ? 3 : 4));
+    }
+  }
+}
+
+// An output that its listener ends amid a draft keeps none of the rest.
+TEST_F(EngineTest, ListenersEndOutputsAmidDrafts) {
+  const auto model = drawn(of_rotary());
+  ModelDrafter itself(*model, model->spec());
+  Engine engine(*model, {.kept_tokens = 100, .drafter = &itself});
+  const Request r{.prompt = Tokens(12, 3), .max_new_tokens = 20};
+  engine.add(r);
+  int64_t tokens = 0;
+  while (engine.step([&](const NewToken&) { return ++tokens < 4; })) {
+  }
+  EXPECT_EQ(tokens, 4);
+  EXPECT_EQ(engine.kept(), 15);
+  engine.add(r);
+  Output again;
+  while (engine.step([&](const NewToken& t) {
+    again.add(t);
+    return true;
+  })) {
+  }
+  again.expect(alone(*model, r), false);
+}
+
+TEST_F(EngineTest, DraftersAreChecked) {
+  const auto model = drawn(of_rotary());
+  expect_error([&] { Engine(*model, {.drafted_tokens = 16}); }, {"drafts have 1 to 15 tokens, got 16"});
+  ModelSpec other = of_rotary();
+  other.vocab_size = 31;
+  expect_error([&] { ModelDrafter(*model, other); }, {"a model with 29 tokens cannot draft for one with 31"});
+  expect_error([&] { ModelDrafter(*model, of_pairs()); }, {"a model of another kind"});
+  ModelSpec whole = of_rotary();
+  whole.attention.rotary.scaling = RotaryScaling::dynamic;
+  whole.attention.rotary.factor = 2;
+  whole.attention.rotary.original_context = 30;
+  const auto reader = drawn(whole);
+  expect_error([&] { ModelDrafter(*reader, whole); }, {"reads a text as a whole"});
+}
+
+// The last of the longest matches; a draft that reaches the end of the text goes on with itself.
+TEST(NgramDrafter, FindsWhatFollowed) {
+  const auto drafted = [](Tokens source, Tokens prompt, Tokens written, int64_t most, int64_t least = 2) {
+    Request r{.prompt = std::move(prompt), .source = std::move(source)};
+    const DraftQuery query{0, &r, written, most};
+    return NgramDrafter(least).draft({&query, 1})[0];
+  };
+  EXPECT_EQ(drafted({}, {1, 2, 3, 4, 9, 1, 2}, {}, 2), (Tokens{3, 4}));
+  EXPECT_EQ(drafted({}, {1, 2, 3, 7, 1, 2, 5, 6, 0, 1}, {2}, 2), (Tokens{5, 6}));     // the last
+  EXPECT_EQ(drafted({}, {8, 1, 2, 3, 7, 1, 2, 5, 0, 8, 1}, {2}, 2), (Tokens{3, 7}));  // the longest
+  EXPECT_EQ(drafted({}, {1, 2, 3, 1}, {5}, 4), Tokens());
+  EXPECT_EQ(drafted({}, {1, 2, 3, 5}, {3}, 4), Tokens());
+  EXPECT_EQ(drafted({}, {1, 2, 3, 5}, {3}, 1, 1), (Tokens{5}));
+  EXPECT_EQ(drafted({}, {6, 1, 2, 1}, {2}, 5), (Tokens{1, 2, 1, 2, 1}));
+  EXPECT_EQ(drafted({4, 5, 6, 7}, {0}, {4, 5}, 9), (Tokens{6, 7, 0, 4, 5, 6, 7, 0, 4}));
+  EXPECT_EQ(drafted({}, {1}, {}, 3), Tokens());
 }
 
 // Steps remember no more than the options say.
