@@ -97,11 +97,14 @@ constexpr int64_t kColumnsInTile = 4;
 // Elements of k, rows of A and rows of B that stay in the caches: those of A in L2, eight of B in L1.
 constexpr int64_t kRunOfK = 512, kRowsOfA = 96, kRowsOfB = 128, kPackedRows = 2 * kColumnsInTile;
 
+// For so many rows of A. What is not packed is left as it was, but B's rows, of which few products use all.
 struct RowBlocks {
-  std::vector<float> a = std::vector<float>(kRowsOfA * kRunOfK),
-                     b = std::vector<float>(kPackedRows * kRunOfK);
-  // A vector for each row and column.
-  std::vector<float> sums = std::vector<float>(kRowsOfA * kRowsOfB * HWY_LANES(float));
+  explicit RowBlocks(int64_t rows)
+      : a(rows * kRunOfK), b(kPackedRows * kRunOfK), sums(rows * kRowsOfB * HWY_LANES(float)) {
+    std::memset(b.data(), 0, kPackedRows * kRunOfK * sizeof(float));
+  }
+  Scratch a, b;
+  Scratch sums;  // a vector for each row and column
 };
 
 // Adds the products of `length` elements to the sums of a tile, one vector each, or begins them.
@@ -142,7 +145,7 @@ template <typename T>
 void many_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
   const DF d;
   constexpr int64_t kLanes = HWY_LANES(float);
-  RowBlocks blocks;
+  const RowBlocks blocks(std::min(kRowsOfA, p.rows));
   for (int64_t j0 = begin; j0 < end; j0 += kRowsOfB)
     for (int64_t r0 = 0; r0 < p.rows; r0 += kRowsOfA) {
       const int64_t columns = std::min(kRowsOfB, end - j0), rows = std::min(kRowsOfA, p.rows - r0);

@@ -9,6 +9,7 @@
 
 #include "qkv/kernels/cpu/tables.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/kernels/scratch.h"
 #include "qkv/kernels/tile_product.h"
 
 // The targets are AVX2 with FMA, and AVX-512; other processors use the generic loops. SVE is disabled: its
