@@ -14,7 +14,7 @@ namespace {
 struct Options {
   std::string dir, prompt, file, examples, by = "sum", dtype = "f32";
   std::vector<std::string> choices;
-  bool has_prompt = false, json = false;
+  bool has_prompt = false, json = false, verify = false;
 };
 
 struct Question {
@@ -34,16 +34,37 @@ size_t best_of(const std::vector<ChoiceScore>& scores, const std::string& by) {
 
 std::string line_of(const Question& q, const std::vector<ChoiceScore>& scores, const Options& o) {
   OrderedJson choices = OrderedJson::array();
-  for (size_t i = 0; i < scores.size(); ++i)
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const ChoiceScore& s = scores[i];
     choices.push_back({{"choice", q.choices[i]},
-                       {"logprob", scores[i].log_p},
-                       {"per_token", scores[i].per_token()},
-                       {"per_byte", scores[i].per_byte()},
-                       {"tokens", scores[i].tokens}});
+                       {"logprob", s.log_p},
+                       {"per_token", s.per_token()},
+                       {"per_byte", s.per_byte()},
+                       {"tokens", s.tokens}});
+    if (!o.verify) continue;
+    OrderedJson& choice = choices.back();
+    choice["accepted"] = s.accepted;
+    choice["accepted_text"] = s.accepted_text;
+    choice["instead"] = s.accepted < s.tokens ? OrderedJson(s.instead) : OrderedJson();
+  }
   const size_t best = best_of(scores, o.by);
   const OrderedJson line = {
       {"prompt", q.prompt}, {"choices", choices}, {"best", best}, {"best_choice", q.choices[best]}};
   return line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// How much of each choice greedy decoding would write.
+std::string verdict_of(const std::vector<ChoiceScore>& scores) {
+  std::string out;
+  for (const ChoiceScore& s : scores)
+    out += s.accepted == s.tokens ? fmt::format("all {} tokens accepted\n", s.tokens)
+                                  : fmt::format("{} of {} tokens accepted: {}, then {} instead\n", s.accepted,
+                                                s.tokens, quoted(s.accepted_text), quoted(s.instead));
+  return out;
 }
 
 std::string table_of(const Question& q, const std::vector<ChoiceScore>& scores, const Options& o) {
@@ -51,9 +72,8 @@ std::string table_of(const Question& q, const std::vector<ChoiceScore>& scores, 
   const size_t best = best_of(scores, o.by);
   for (size_t i = 0; i < scores.size(); ++i)
     out += fmt::format("{} {:10.4f}  {:10.4f}  {:10.4f}  {:6}  {}\n", i == best ? '*' : ' ', scores[i].log_p,
-                       scores[i].per_token(), scores[i].per_byte(), scores[i].tokens,
-                       Json(q.choices[i]).dump(-1, ' ', false, Json::error_handler_t::replace));
-  return out;
+                       scores[i].per_token(), scores[i].per_byte(), scores[i].tokens, quoted(q.choices[i]));
+  return o.verify ? out + verdict_of(scores) : out;
 }
 
 Question parse_question(const Json& value, const std::string& place) {
@@ -74,9 +94,11 @@ void run(const Options& o) {
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
   print_model_notes(o.dir, *m.model);
   const FewShot examples = o.examples.empty() ? FewShot{} : read_few_shot(o.examples);
+  std::vector<int32_t> excluded = m.tokenizer.ids_without_text(m.model->spec().vocab_size);
+  for (const int32_t id : m.generation.drawing.eos) std::erase(excluded, id);
   const auto score = [&](const Question& q) {
     const std::string prompt = o.examples.empty() ? q.prompt : examples.prompt(q.prompt);
-    return score_choices(*m.model, m.tokenizer, prompt, q.choices, m.special.bos);
+    return score_choices(*m.model, m.tokenizer, prompt, q.choices, m.special.bos, excluded);
   };
   if (o.has_prompt) {
     const Question q{o.prompt, o.choices};
@@ -99,12 +121,16 @@ without one.
 Without --prompt, questions are read as JSON lines, {"prompt": "...", "choices": ["...", "..."]}, and answered
 as JSON lines.
 
+--verify also says how many first tokens of each choice greedy decoding would write (qkv generate --temperature 0),
+and the token that it would write then. It takes one pass over all choices.
+
 --examples FILE puts solved examples before each prompt: see qkv generate --help. The choices are then what
 may stand for {output}.
 
 Examples:
   qkv score gpt2 --prompt "The capital of France is" --choice " Paris" --choice " Rome"
   qkv score gpt2 --prompt Spain --choice Madrid --choice Lisbon --examples examples/capitals.toml
+  qkv score gpt2 --prompt "1 2 3 4" --choice " 5 6 7 9" --verify
   qkv score gpt2 --file questions.jsonl > answers.jsonl)";
 
 }  // namespace
@@ -124,6 +150,7 @@ void add_score_command(Command& app) {
       ->show_default()
       ->one_of({"f32", "bf16"});
   c->add_flag("--json", o->json, "Print one JSON object");
+  c->add_flag("--verify", o->verify, "Show how much of each choice greedy decoding would write");
   c->footer(kFooter);
   c->callback([o, prompt] {
     o->has_prompt = prompt->count() > 0;

@@ -82,8 +82,8 @@ Calibration calibrate(const Transformer& model, const std::vector<std::vector<in
     });
     for (size_t i = 0; i < windows.size(); ++i) {
       if (progress) progress(i);
-      const std::vector<std::vector<double>> scored = log_probs(model, {{windows[i], 1}});
-      for (const double log_p : scored.front()) out.loss -= log_p;
+      const std::vector<std::vector<ScoredToken>> scored = score_tokens(model, {{windows[i], 1}});
+      for (const ScoredToken& t : scored.front()) out.loss -= t.log_p;
       tokens += std::ssize(scored.front());
     }
   }

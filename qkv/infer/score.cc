@@ -1,7 +1,7 @@
 #include "qkv/infer/score.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 
 #include "qkv/infer/generate.h"
 #include "qkv/infer/log_prob.h"
@@ -11,11 +11,11 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// log P of each target after its row of `hidden` [N, D]; computes the logits in chunks.
-std::vector<double> log_probs_of(const Transformer& model, const Tensor& hidden,
-                                 std::span<const int32_t> targets) {
+// Each target after its row of `hidden` [N, D]; computes the logits in chunks.
+std::vector<ScoredToken> score_after(const Transformer& model, const Tensor& hidden,
+                                     std::span<const int32_t> targets, std::span<const int32_t> excluded) {
   constexpr int64_t kChunk = 64;  // rows: 13 MB of logits for GPT-2's vocabulary
-  std::vector<double> out;
+  std::vector<ScoredToken> out;
   const auto rows = static_cast<int64_t>(targets.size());
   for (int64_t first = 0; first < rows; first += kChunk) {
     const Tensor logits = model.logits(hidden.slice_rows(first, std::min(first + kChunk, rows)));
@@ -24,7 +24,11 @@ std::vector<double> log_probs_of(const Transformer& model, const Tensor& hidden,
       const int32_t target = targets[first + r];
       check(target >= 0 && target < logits.width(), "score: no token {}: the model has {}", target,
             logits.width());
-      out.push_back(row[target] - log_normalizer(row));
+      const double log_p = row[target] - log_normalizer(row);
+      std::vector<float> z(row.begin(), row.end());
+      for (const int32_t id : excluded)
+        if (id < std::ssize(z)) z[id] = -std::numeric_limits<float>::infinity();
+      out.push_back({log_p, argmax(z)});
     }
   }
   return out;
@@ -44,8 +48,9 @@ int64_t shared_length(const std::vector<Alternative>& alternatives) {
 
 }  // namespace
 
-std::vector<std::vector<double>> log_probs(const Transformer& model,
-                                           const std::vector<Alternative>& alternatives) {
+std::vector<std::vector<ScoredToken>> score_tokens(const Transformer& model,
+                                                   const std::vector<Alternative>& alternatives,
+                                                   std::span<const int32_t> excluded) {
   const NoGrad guard;
   if (alternatives.empty()) return {};
   for (const Alternative& a : alternatives) {
@@ -77,20 +82,19 @@ std::vector<std::vector<double>> log_probs(const Transformer& model,
   };
   const Tensor hidden = prefix ? read_with_prefixes() : state.extend(rest);
 
-  std::vector<std::vector<double>> out;
+  std::vector<std::vector<ScoredToken>> out;
   int64_t end = 0;  // the last row of an alternative predicts its last token
   for (size_t i = 0; i < alternatives.size(); ++i) {
     end += static_cast<int64_t>(rest[i].size());
     const auto targets = std::span(alternatives[i].tokens).subspan(alternatives[i].begin);
-    out.push_back(
-        log_probs_of(model, hidden.slice_rows(end - static_cast<int64_t>(targets.size()), end), targets));
+    out.push_back(score_after(model, hidden.slice_rows(end - std::ssize(targets), end), targets, excluded));
   }
   return out;
 }
 
 std::vector<ChoiceScore> score_choices(const Transformer& model, const text::Tokenizer& tokenizer,
                                        const std::string& prompt, const std::vector<std::string>& choices,
-                                       int64_t bos) {
+                                       int64_t bos, std::span<const int32_t> excluded) {
   const Tokens alone = tokenizer.encode(prompt, false).ids;
   std::vector<Alternative> alternatives;
   for (const std::string& choice : choices) {
@@ -111,10 +115,20 @@ std::vector<ChoiceScore> score_choices(const Transformer& model, const text::Tok
     alternatives.push_back({std::move(both), begin});
   }
   std::vector<ChoiceScore> out;
-  const auto all = log_probs(model, alternatives);
-  for (size_t i = 0; i < all.size(); ++i)
-    out.push_back({std::accumulate(all[i].begin(), all[i].end(), 0.0), static_cast<int64_t>(all[i].size()),
-                   static_cast<int64_t>(choices[i].size())});
+  const auto all = score_tokens(model, alternatives, excluded);
+  for (size_t i = 0; i < all.size(); ++i) {
+    ChoiceScore s{0, std::ssize(all[i]), std::ssize(choices[i])};
+    for (const ScoredToken& t : all[i]) s.log_p += t.log_p;
+    const std::span<const int32_t> ids = alternatives[i].tokens;
+    const auto begin = static_cast<size_t>(alternatives[i].begin);
+    while (s.accepted < s.tokens && all[i][s.accepted].likeliest == ids[begin + s.accepted]) ++s.accepted;
+    const auto accepted = static_cast<size_t>(s.accepted);
+    s.accepted_text = tokenizer.decode_after(ids.first(begin), ids.subspan(begin, accepted));
+    if (s.accepted < s.tokens)
+      s.instead =
+          tokenizer.decode_after(ids.first(begin + accepted), {&all[i][accepted].likeliest, 1}, false);
+    out.push_back(std::move(s));
+  }
   return out;
 }
 

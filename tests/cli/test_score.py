@@ -57,6 +57,23 @@ class Score(FinishedRun):
             self.assertIn(f"{values[0]:.4f}", lines[0])
             self.assertIn('"lazy"', lines[1])
 
+    def test_verify(self):
+        greedy = self.ok("generate", self.run_dir, "--prompt", "the ", "--tokens", "12", "--temperature", "0",
+                         "--no-echo").out.removesuffix("\n")
+        self.assertGreater(len(greedy), 5)
+        other = "q" if greedy[4] != "q" else "z"
+        choices = [greedy, greedy[:4] + other + greedy[5:], other]
+        arguments = ["--prompt", "the ", *self.arguments(choices), "--verify"]
+        (answer,) = self.score(*arguments, "--json")
+        whole, part, none = answer["choices"]
+        self.assertEqual((whole["accepted"], whole["accepted_text"], whole["instead"]), (len(greedy), greedy, None))
+        self.assertEqual((part["accepted"], part["accepted_text"], part["instead"]), (4, greedy[:4], greedy[4]))
+        self.assertEqual((none["accepted"], none["accepted_text"]), (0, ""))
+        lines = self.ok("score", self.run_dir, *arguments).out.splitlines()
+        self.assertEqual(lines[4], f"all {len(greedy)} tokens accepted")
+        self.assertEqual(lines[5], f"4 of {len(greedy)} tokens accepted: {json.dumps(greedy[:4])}, "
+                                   f"then {json.dumps(greedy[4])} instead")
+
     def test_json_lines(self):
         questions = [("the ", self.CHOICES), ("a", [" dog"]), ("fox\n", ["and", "then"])]
         lines = "\n".join(json.dumps({"prompt": p, "choices": c}) for p, c in questions)

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "qkv/base/parallel.h"
+#include "qkv/infer/generate.h"
 #include "qkv/text/trainer.h"
 #include "tests/unit/expect_error.h"
 
@@ -65,12 +66,12 @@ TEST_F(ScoreTest, EqualsTheSumOverTheWholeSequence) {
           std::max<size_t>(1, prompt.size() - std::min<size_t>(rng() % 2, prompt.size())));
       alternatives.push_back(a);
     }
-    const auto scores = log_probs(*model, alternatives);
+    const auto scores = score_tokens(*model, alternatives);
     ASSERT_EQ(scores.size(), alternatives.size());
     for (size_t i = 0; i < scores.size(); ++i) {
       const auto want = definition(*model, alternatives[i].tokens, alternatives[i].begin);
       ASSERT_EQ(scores[i].size(), want.size());
-      for (size_t t = 0; t < want.size(); ++t) EXPECT_NEAR(scores[i][t], want[t], kTolerance);
+      for (size_t t = 0; t < want.size(); ++t) EXPECT_NEAR(scores[i][t].log_p, want[t], kTolerance);
     }
   }
 }
@@ -79,11 +80,31 @@ TEST_F(ScoreTest, TheContextIsTheLimit) {
   const auto model = model_of(29, 12);
   const Alternative most{Tokens(13, 1), 5}, more{Tokens(14, 1), 5};  // the last token is only predicted
   const auto want = definition(*model, most.tokens, 5);
-  const auto got = log_probs(*model, {most});
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[0][i], want[i], kTolerance);
-  expect_error([&] { log_probs(*model, {most, more}); }, {"14 tokens", "context is 12"});
-  expect_error([&] { log_probs(*model, {{{1, 29}, 1}}); }, {"token 29"});
-  EXPECT_TRUE(log_probs(*model, {}).empty());
+  const auto got = score_tokens(*model, {most});
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[0][i].log_p, want[i], kTolerance);
+  expect_error([&] { score_tokens(*model, {most, more}); }, {"14 tokens", "context is 12"});
+  expect_error([&] { score_tokens(*model, {{{1, 29}, 1}}); }, {"token 29"});
+  EXPECT_TRUE(score_tokens(*model, {}).empty());
+}
+
+// What greedy decoding writes is accepted to its end, and anything else up to where it differs.
+TEST_F(ScoreTest, LikeliestTokensAreThoseOfGreedyDecoding) {
+  const auto model = model_of(29, 60);
+  GenerateOptions options;
+  options.sampler.temperature = 0;
+  options.sampler.excluded = {3, 4, 5};
+  options.max_new_tokens = 20;
+  const Tokens prompt = {1, 2, 7};
+  const Tokens written = generate(*model, {prompt}, options)[0];
+  Alternative a{prompt, 3};
+  a.tokens.insert(a.tokens.end(), written.begin(), written.end());
+  Alternative changed = a;
+  changed.tokens[12] = (changed.tokens[12] + 1) % 29;
+  const Tokens excluded = {3, 4, 5, 400};  // some are beyond the model's vocabulary
+  const auto scores = score_tokens(*model, {a, changed}, excluded);
+  for (size_t i = 0; i < written.size(); ++i) EXPECT_EQ(scores[0][i].likeliest, written[i]);
+  for (size_t i = 0; i <= 9; ++i) EXPECT_EQ(scores[1][i].likeliest, written[i]);
+  EXPECT_NE(changed.tokens[12], scores[1][9].likeliest);
 }
 
 text::Tokenizer bpe() {
