@@ -31,7 +31,7 @@ ALLOWED = {
     "io/gguf": ["base", "tensor", "quant", "models", "text", "io/container", "io/family"],
     "io": ["base", "tensor", "ops", "models", "chat", "io/container", "io/family", "io/gguf"],
     "data": ["base", "tensor", "batch", "text"],
-    "infer": ["base", "tensor", "kernels", "autograd", "ops", "models", "text", "io", "data"],
+    "infer": ["base", "tensor", "kernels", "autograd", "ops", "nn", "models", "text", "io", "io/container", "data"],
     "bridge": ["base", "ops", "models", "io", "io/container"],
     "trace": ["base", "autograd", "ops", "models", "text", "infer", "io/container", "report", "train/optim"],
     "convert": ["base", "tensor", "quant", "models", "text", "io", "io/container", "io/family", "io/gguf"],

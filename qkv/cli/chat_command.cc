@@ -8,6 +8,7 @@
 
 #include "qkv/api/chat_session.h"
 #include "qkv/api/text_model.h"
+#include "qkv/base/cache_folder.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
@@ -21,7 +22,8 @@ namespace qkv {
 namespace {
 
 struct Options {
-  std::string dir, system, render, dtype = "f32";
+  std::string dir, system, render, dtype = "f32", prompt_cache;
+  bool no_prompt_cache = false;
   GenerationOptions generation;
   DraftOptions draft;
 };
@@ -73,6 +75,13 @@ void exchange(const TextModel& m, Engine& engine, ChatSession& session, const st
   session.answer(text);
 }
 
+// The folder of what the model has read; empty: none.
+std::string prompt_folder(const Options& o) {
+  if (o.no_prompt_cache || !o.prompt_cache.empty()) return o.prompt_cache;
+  const std::string folder = cache_folder();
+  return folder.empty() ? folder : folder + "/prompts";
+}
+
 void run(const Options& o) {
   const text::ChatTemplate chat = template_of(o.dir);
   if (!o.render.empty()) {
@@ -91,7 +100,14 @@ void run(const Options& o) {
   // Only new messages are read; the rest of the conversation is remembered.
   constexpr int64_t kMostKept = 1 << 16;
   const Drafts drafts(o.draft, m, compute_type(o.dtype));
-  Engine engine(*m.model, drafts.with({.kept_tokens = std::min(kMostKept, m.model->spec().longest())}));
+  EngineOptions engine_options = {.kept_tokens = std::min(kMostKept, m.model->spec().longest())};
+  const Ensemble ensemble(*m.model);
+  std::optional<PromptCache> cache;
+  if (const std::string folder = prompt_folder(o); !folder.empty() && continues_in_parts(m.model->spec())) {
+    cache.emplace(folder, ensemble);
+    engine_options.prompt_cache = &*cache;
+  }
+  Engine engine(ensemble, drafts.with(engine_options));
   LineEditor editor("> ");
   if (!editor.at_terminal()) expect_standard_input();
   if (editor.at_terminal()) fmt::print(stderr, "{}", kCommands);
@@ -112,6 +128,7 @@ void run(const Options& o) {
       }
     }
   }
+  if (cache) engine.save_kept(*cache);
   drafts.print_note(engine);
 }
 
@@ -124,6 +141,9 @@ void add_chat_command(Command& app) {
   c->add_option("--system", o->system, "System message");
   add_generation_options(*c, o->generation, GenerationKind::drawing, "");
   add_draft_options(*c, o->draft);
+  auto* cache = c->add_option("--prompt-cache", o->prompt_cache,
+                              "Folder that keeps what the model has read (default: ~/.cache/qkv/prompts)");
+  c->add_flag("--no-prompt-cache", o->no_prompt_cache, "Keep nothing on disk")->excludes(cache);
   c->add_option("--render", o->render,
                 "Print the formatted conversation in this JSON file and exit: a list of {\"role\", "
                 "\"content\"}, or an object with messages, tools, ...");

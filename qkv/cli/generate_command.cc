@@ -26,7 +26,7 @@ namespace qkv {
 namespace {
 
 struct Options {
-  std::string dir, prompt, file, examples, vote, dtype = "auto";
+  std::string dir, prompt, file, examples, vote, dtype = "auto", prompt_cache;
   std::vector<std::string> stops, ensemble, ids, suppressed;
   int64_t alternatives = 0;  // number to show for each token, with log-probabilities
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
@@ -284,9 +284,12 @@ std::vector<std::optional<std::string>> answers_of(const Options& o, const text:
   return answers;
 }
 
+// Called with the engine after all requests.
+using EngineEnd = std::function<void(const Engine&)>;
+
 // Questions of a .jsonl file, each a prompt of its own. Many are answered together, and shown in order.
-void answer_questions(const Options& o, const TextModel& m, const Ensemble& ensemble, const Drafts& drafts,
-                      const text::Regex& pattern) {
+void answer_questions(const Options& o, const TextModel& m, const Ensemble& ensemble,
+                      EngineOptions engine_options, const text::Regex& pattern, const EngineEnd& end) {
   constexpr int64_t kTogether = 32;
   const std::vector<Question> questions = read_questions(o.file);
   const FewShot examples = o.examples.empty() ? FewShot() : read_few_shot(o.examples);
@@ -296,7 +299,8 @@ void answer_questions(const Options& o, const TextModel& m, const Ensemble& ense
     int64_t left;  // samples that have not ended
   };
   std::vector<Asked> asked;
-  Engine engine(ensemble, drafts.with({.sequences = std::max(kTogether, samples)}));
+  engine_options.sequences = std::max(kTogether, samples);
+  Engine engine(ensemble, engine_options);
   for (const Question& q : questions) {
     const std::string prompt = o.examples.empty() ? q.input : few_shot_prompt(examples, q.input);
     const auto ids = naming_place(q.place, [&] { return prompt_ids(m, prompt); });
@@ -327,7 +331,7 @@ void answer_questions(const Options& o, const TextModel& m, const Ensemble& ense
     }
   }
   count.print_summary();
-  drafts.print_note(engine);
+  end(engine);
 }
 
 void run(Options o) {
@@ -366,12 +370,26 @@ void run(Options o) {
       drawing.rules.suppressed.push_back(std::move(ids));
   if (g.searches && !o.draft.by.empty())
     throw UsageError("--draft: has no effect in a search, which writes several outputs at once");
+  if (g.searches && !o.prompt_cache.empty()) throw UsageError("--prompt-cache: has no effect in a search");
   if (g.searches) return search(o, m, ensemble, prompt);
   const Drafts drafts(o.draft, m, compute_type(o.dtype));
-  if (questions) return answer_questions(o, m, ensemble, drafts, answer);
+  EngineOptions engine_options = drafts.with({});
+  std::optional<PromptCache> cache;
+  if (!o.prompt_cache.empty()) {
+    if (!looks_back(m.model->spec()))
+      throw UsageError("--prompt-cache: has no effect: this model reads a prompt as a whole");
+    cache.emplace(o.prompt_cache, ensemble);
+    engine_options.prompt_cache = &*cache;
+    engine_options.kept_tokens = m.model->spec().longest();
+  }
+  const auto end = [&](const Engine& engine) {
+    if (cache) engine.save_kept(*cache);
+    drafts.print_note(engine);
+  };
+  if (questions) return answer_questions(o, m, ensemble, engine_options, answer, end);
   const bool streaming = o.generation.returned == 1 && !o.json;
   if (streaming && !o.no_prompt_echo) print(prompt.text);
-  Engine engine(ensemble, drafts.with({}));
+  Engine engine(ensemble, engine_options);
   const auto samples = draw_samples(o, m, engine, prompt.ids, [&](const std::string& text) {
     if (streaming) print(text);
   });
@@ -381,7 +399,7 @@ void run(Options o) {
   else
     print_text(o, prompt.text, samples);
   if (!o.vote.empty()) print_votes(o, answers);
-  drafts.print_note(engine);
+  end(engine);
 }
 
 constexpr const char* kFooter =
@@ -454,6 +472,9 @@ void add_generate_command(Command& app) {
   c->add_option("--vote", o->vote,
                 "Self-consistency: count the answers that this regular expression finds in the samples");
   add_draft_options(*c, o->draft);
+  c->add_option(
+      "--prompt-cache", o->prompt_cache,
+      "Folder that keeps what the model has read, so that a prompt that begins alike is read faster");
   c->add_option("--ensemble", o->ensemble, "More models: average their next-token probabilities");
   auto* log_probs = c->add_option("--logprobs", o->alternatives,
                                   "Show each token's log-probability and this many alternatives")

@@ -148,6 +148,25 @@ bool DecodeState::can_truncate(int64_t sequence, int64_t length) const {
   return length <= lengths_[sequence] && states_.can_truncate(sequence, length);
 }
 
+std::vector<std::vector<Tensor>> DecodeState::save() const {
+  check(!source_.defined(), "save: the sources are not encoded yet");
+  std::vector<std::vector<Tensor>> layers;
+  for (const auto& state : states_.all()) layers.push_back(state->save());
+  return layers;
+}
+
+void DecodeState::load(const std::vector<std::vector<Tensor>>& layers, int64_t length) {
+  const auto states = states_.all();
+  check(layers.size() == states.size(), "load: states of {} layers, the model has {}", layers.size(),
+        states.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    states[i]->load(layers[i]);
+    check(states[i]->sequences() == 1 && states[i]->length(0) == length,
+          "load: expected one sequence of {} tokens", length);
+  }
+  lengths_ = {static_cast<int32_t>(length)};
+}
+
 void DecodeState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
   states_.truncate(sequence, length);

@@ -55,6 +55,10 @@ class DecodeState {
   void truncate(int64_t sequence, int64_t length);
   // True if truncate() can go back to this length.
   bool can_truncate(int64_t sequence, int64_t length) const;
+  // The layers' states as plain tensors. load() takes those of a model of the same spec, of one sequence that
+  // has read `length` tokens; it throws Error if they do not fit.
+  std::vector<std::vector<Tensor>> save() const;
+  void load(const std::vector<std::vector<Tensor>>& layers, int64_t length);
 
  private:
   void expect_room(int64_t sequence, int64_t tokens) const;

@@ -18,7 +18,7 @@ constexpr int64_t kLeastKept = 8;   // tokens that are worth a copy
 constexpr int64_t kFollowing = 16;  // tokens that must have room beside a prompt
 constexpr int64_t kMostDrafted = EngineOptions::kMostDrafted;
 static_assert(kMostDrafted < RecurrentState::kKept);  // recurrences go back by no more
-constexpr int64_t kFirstDraft = 4;  // tokens
+constexpr int64_t kFirstDraft = 4;                    // tokens
 
 }  // namespace
 
@@ -138,6 +138,10 @@ void Engine::keep(const Sequence& s, const EnsembleState& state, int32_t at) {
     all -= std::ssize(kept_.back().tokens);
 }
 
+void Engine::save_kept(PromptCache& cache) const {
+  for (const Kept& k : kept_) cache.add(k.tokens, k.state);
+}
+
 std::vector<int32_t> Engine::window(const Sequence& s) const {
   Tokens all = s.request.prompt;
   all.insert(all.end(), s.written.begin(), s.written.end());
@@ -178,6 +182,12 @@ void Engine::begin_reading() {
     const bool first = reading_.requests.empty();
     if (first) {
       kept = find_kept(tokens);
+      const int64_t least = std::max(kept.second, kLeastKept - 1);
+      if (options_.prompt_cache != nullptr && looks_back_ && std::ssize(tokens) > least + 1)
+        if (auto found = options_.prompt_cache->find(tokens, least)) {
+          kept_.push_front({std::move(found->tokens), std::move(found->state)});
+          kept = find_kept(tokens);
+        }
       if (kept.second > 0) left = 0;  // it is read alone
     }
     // Some tokens will follow; where there is no room for them, it would soon be interrupted.

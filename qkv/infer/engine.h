@@ -13,6 +13,7 @@
 
 #include "qkv/infer/drafter.h"
 #include "qkv/infer/ensemble.h"
+#include "qkv/infer/prompt_cache.h"
 #include "qkv/infer/request.h"
 
 namespace qkv {
@@ -39,12 +40,15 @@ struct EngineOptions {
   // them. Those that were not used for longest go first. 0: none. Not for models with sources, nor where a
   // token sees those behind it.
   int64_t kept_tokens = 0;
+  // Has what earlier runs read, where kept_tokens finds less; it must outlive the engine. Under the same
+  // conditions.
+  PromptCache* prompt_cache = nullptr;
   // Drafts the next tokens of requests, which must outlive the engine; null: none. Nothing is drafted for a
   // model that reads a text as a whole, nor beyond the context.
   Drafter* drafter = nullptr;
   static constexpr int64_t kMostDrafted = 15;
   int64_t drafted_tokens = kMostDrafted;  // at most, of each request between two steps
-  bool cached = true;           // false: the whole sequence is read again for each token (to test the cache)
+  bool cached = true;  // false: the whole sequence is read again for each token (to test the cache)
 };
 
 // The use of drafts so far.
@@ -70,6 +74,8 @@ class Engine {
   const ModelSpec& spec() const { return models_.spec(); }
   // Adds a request and returns its number: 0, 1, 2, .... Throws Error for one that the model cannot answer.
   int64_t add(Request request);
+  // Adds what is kept of ended requests to a cache.
+  void save_kept(PromptCache& cache) const;
   // Ends a request; nothing if it has ended already.
   void cancel(int64_t request);
   // Reads some tokens of prompts, or predicts a token of each sequence, or both; calls `listener` for each

@@ -92,6 +92,17 @@ void EnsembleState::join(const EnsembleState& other, std::span<const int32_t> se
   for (size_t i = 0; i < states_.size(); ++i) states_[i].join(other.states_[i], sequences);
 }
 
+EnsembleState::Saved EnsembleState::save() const {
+  Saved out;
+  for (const DecodeState& state : states_) out.push_back(state.save());
+  return out;
+}
+
+void EnsembleState::load(const Saved& saved, int64_t length) {
+  check(saved.size() == states_.size(), "load: the states of another ensemble");
+  for (size_t i = 0; i < states_.size(); ++i) states_[i].load(saved[i], length);
+}
+
 void EnsembleState::truncate(int64_t sequence, int64_t length) {
   for (DecodeState& state : states_) state.truncate(sequence, length);
 }

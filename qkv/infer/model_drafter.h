@@ -19,7 +19,7 @@ class ModelDrafter : public Drafter {
   void end(int64_t request) override { readings_.erase(request); }
 
  private:
-  // What the model has read of a request.
+  // The part of a request that the model has read.
   struct Reading {
     std::vector<int32_t> tokens;
     DecodeState state;

@@ -32,7 +32,7 @@ std::vector<Tokens> NgramDrafter::draft(std::span<const DraftQuery> queries) {
     text.insert(text.end(), q.written.begin(), q.written.end());
     const int64_t from = find_match(text, least_), n = std::ssize(text);
     Tokens draft;
-    // What is drafted may go on with itself, where the end of the text repeats.
+    // A draft may go on with itself, where the end of the text repeats.
     for (int64_t i = from; from > 0 && std::ssize(draft) < q.most; ++i)
       draft.push_back(i < n ? text[i] : draft[i - n]);
     out.push_back(std::move(draft));

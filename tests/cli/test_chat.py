@@ -44,6 +44,19 @@ class Chat(FinishedRun):
         self.assertEqual(talk("the\n\nand\n"), one)  # an empty line ends it
         self.assertEqual(talk(""), "")
 
+    def test_keeps_what_it_has_read(self):
+        self.template("{% for m in messages %}{{ m.content }} {% endfor %}")
+        folder = os.path.join(ENVIRONMENT["QKV_CACHE_DIR"], "prompts")
+        talk = lambda *more: self.ok("chat", "assistant", "--tokens", "3", "--temperature", "0", *more, stdin="the fox a\n")
+        shutil.rmtree(folder, ignore_errors=True)
+        plain = talk("--no-prompt-cache")
+        self.assertFalse(os.path.exists(folder))
+        for _ in range(2):
+            self.assertEqual(talk().out, plain.out)
+            self.assertEqual(len(os.listdir(folder)), 1)
+        self.assertEqual(talk("--prompt-cache", "here", "--draft", "ngrams").out, plain.out)
+        self.assertEqual(len(os.listdir(self.path("here"))), 1)
+
     def test_old_messages_are_left_out(self):
         self.template("{% for m in messages %}{{ m.content }} {% endfor %}")
         talk = lambda lines, *more: self.ok("chat", "assistant", "--tokens", "3", "--temperature", "0", *more, stdin=lines)

@@ -3,7 +3,7 @@
 
 usage: test_generate.py QKV [unittest arguments]
 """
-# Covers: qkv/cli/questions.cc
+# Covers: qkv/cli/questions.cc, qkv/cli/draft_options.cc
 import json
 import math
 import os
@@ -224,6 +224,42 @@ class Generate(FinishedRun):
         self.assertTrue(shown.out.endswith("accuracy 0.5000: 1 of 2 answers are right\n"), shown.out)
         self.write("none.jsonl", '{"input": "the "}\n')
         self.assertNotIn("accuracy", self.ok("generate", self.run_dir, "--file", "none.jsonl", *options).out)
+
+    def test_drafts_change_no_token(self):
+        """By n-grams, by the model itself, and by another one; greedy and sampled; with stops and probabilities."""
+        shutil.copytree(os.path.join(self.run_dir, "best"), self.path("small"))
+        for options in (["--temperature", "0"], ["--seed", "3"], ["--seed", "4", "--stop", "e", "--top-k", "4"],
+                        ["--temperature", "0", "--logprobs", "2"], ["--seed", "2", "--samples", "3", "--json"]):
+            arguments = ["generate", self.run_dir, "--prompt", "the f", "--tokens", "11", *options]
+            plain = self.ok(*arguments)
+            self.assertEqual(plain.err, "")
+            for draft in (["ngrams"], ["small"], ["small", "--draft-tokens", "2"]):
+                drafted = self.ok(*arguments, "--draft", *draft)
+                self.assertEqual(drafted.out, plain.out)
+                self.assertRegex(drafted.err, r"^drafts: \d+ of \d+ tokens taken, \d\.\d\d tokens a pass\n$")
+                if draft[0] == "small" and "--stop" not in options:  # it drafts what it would write
+                    taken, of = re.findall(r"\d+", drafted.err)[:2]
+                    self.assertEqual(taken, of)
+        self.write("q.jsonl", '{"input": "the fox "}\n{"input": "a dog "}\n')
+        questions = ["generate", self.run_dir, "--file", "q.jsonl", "--temperature", "0", "--tokens", "6"]
+        self.assertEqual(self.ok(*questions, "--draft", "ngrams").out, self.ok(*questions).out)
+        prompt = ["generate", self.run_dir, "--prompt", "the"]
+        self.refused(*prompt, "--beams", "2", "--draft", "ngrams", says=["--draft: has no effect in a search"])
+        self.refused(*prompt, "--draft", "nowhere", says=["nowhere", "no such directory"])
+
+    def test_prompt_cache(self):
+        arguments = ["generate", self.run_dir, "--prompt", "the fox and", "--tokens", "4", "--seed", "1"]
+        plain = self.ok(*arguments).out
+        for _ in range(2):
+            self.assertEqual(self.ok(*arguments, "--prompt-cache", "prompts").out, plain)
+            (name,) = os.listdir(self.path("prompts"))
+            self.assertRegex(name, r"^prompt-[0-9a-f]{16}-[0-9a-f]{16}\.safetensors$")
+            self.assertEqual(os.stat(self.path("prompts", name)).st_mode & 0o777, 0o600)
+        with open(self.path("prompts", name), "r+b") as file:
+            file.truncate(100)
+        self.assertEqual(self.ok(*arguments, "--prompt-cache", "prompts").out, plain)
+        self.refused("generate", self.run_dir, "--prompt", "the", "--beams", "2", "--prompt-cache", "prompts",
+                     says=["--prompt-cache: has no effect in a search"])
 
     def test_questions_by_vote(self):
         """The samples of a question are those of a run of its own, and the majority decides."""

@@ -97,7 +97,7 @@ constexpr int64_t kColumnsInTile = 4;
 // Elements of k, rows of A and rows of B that stay in the caches: those of A in L2, eight of B in L1.
 constexpr int64_t kRunOfK = 512, kRowsOfA = 96, kRowsOfB = 128, kPackedRows = 2 * kColumnsInTile;
 
-// For so many rows of A. What is not packed is left as it was, but B's rows, of which few products use all.
+// Memory for so many rows of A. B's rows are cleared, since a product with few of them computes with all.
 struct RowBlocks {
   explicit RowBlocks(int64_t rows)
       : a(rows * kRunOfK), b(kPackedRows * kRunOfK), sums(rows * kRowsOfB * HWY_LANES(float)) {

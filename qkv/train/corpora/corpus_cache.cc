@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
+#include "qkv/base/cache_folder.h"
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
 #include "qkv/data/table.h"
@@ -20,17 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kVersion = "4";  // version of the entries; a new one invalidates older entries
-
-std::string cache_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (const std::string own = variable("QKV_CACHE_DIR"); !own.empty()) return own;
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/qkv";
-  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/qkv";
-  return "";
-}
 
 TokenStream stream_from(TensorFile& file, const std::string& part) {
   TokenStream stream(file.tensors.at(part + ".tokens"), file.tensors.at(part + ".starts"));

@@ -17,6 +17,7 @@
 #include "qkv/infer/ngram_drafter.h"
 #include "qkv/quant/quantize.h"
 #include "tests/unit/expect_error.h"
+#include "tests/unit/scratch_dir.h"
 
 namespace qkv {
 namespace {
@@ -171,11 +172,15 @@ class Schedule {
     Scribbler scribbler;
     ModelDrafter itself(*model_.models()[0], model_.spec());
     Misprinter misprinter(*model_.models()[0], model_.spec());
+    const testing::ScratchDir folder;
+    PromptCache cache(folder.path(), model_);
+    const bool cached = below(4) == 0;
     Drafter* const drafters[] = {nullptr, &ngrams, &scribbler, &itself, &misprinter};
     Engine engine(model_, {.sequences = one_of(sequences),
                            .prompt_tokens = one_of(prompt_tokens),
                            .remembered_tokens = one_of(remembered),
                            .kept_tokens = one_of(kept),
+                           .prompt_cache = cached ? &cache : nullptr,
                            .drafter = drafters[below(5)],
                            .drafted_tokens = 1 + static_cast<int64_t>(below(15))});
     std::vector<Request> requests;
@@ -200,6 +205,7 @@ class Schedule {
         engine.cancel(id);
       }
       busy = engine.step(listener);
+      if (cached && below(4) == 0) engine.save_kept(cache);
     }
     EXPECT_EQ(engine.decoding(), 0);
     EXPECT_EQ(engine.waiting(), 0);

@@ -87,7 +87,7 @@ TEST_F(ScoreTest, TheContextIsTheLimit) {
   EXPECT_TRUE(score_tokens(*model, {}).empty());
 }
 
-// What greedy decoding writes is accepted to its end, and anything else up to where it differs.
+// Greedy decoding's own output is accepted to its end, and anything else up to where it differs.
 TEST_F(ScoreTest, LikeliestTokensAreThoseOfGreedyDecoding) {
   const auto model = model_of(29, 60);
   GenerateOptions options;
