@@ -14,7 +14,7 @@ using Tokens = std::vector<int32_t>;
 // The possible first tokens after each prompt.
 struct Firsts {
   std::vector<Search> searches;
-  std::vector<std::vector<Candidate>> tokens;              // for each prompt, most likely first
+  std::vector<std::vector<Continuation>> tokens;           // for each prompt, most likely first
   std::vector<std::vector<std::vector<float>>> attention;  // for each prompt, if requested
 };
 
@@ -29,9 +29,13 @@ Firsts first_tokens(const Ensemble& model, const std::vector<Tokens>& prompts, c
   EnsembleState state =
       sources.ids.empty() ? EnsembleState(model, std::ssize(prompts)) : EnsembleState(model, sources);
   const Tensor logits = state.advance(prompts, o.prefixes, looks ? &*looks : nullptr);
-  Firsts out{begin_searches(model, prompts, o), {}, {}};
+  Firsts out;
+  for (size_t p = 0; p < prompts.size(); ++p)
+    out.searches.push_back(begin_search(model.spec(), prompts[p], o.begun.empty() ? 0 : o.begun[p],
+                                        o.wished.empty() ? Tokens() : o.wished[p], o));
   for (int64_t p = 0; p < std::ssize(prompts); ++p) {
-    std::vector<Candidate> best = best_candidates(out.searches[static_cast<size_t>(p)], logits, p, o);
+    std::vector<Continuation> best = best_candidates(out.searches[static_cast<size_t>(p)], logits,
+                                                     std::vector{static_cast<int32_t>(p)}, o);
     if (std::ssize(best) > o.alternatives) best.resize(static_cast<size_t>(o.alternatives));
     // The most likely one is always kept.
     while (best.size() > 1 && std::exp(best.back().log_probability) < o.least_alternative) best.pop_back();
@@ -69,7 +73,7 @@ std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model, const s
   std::vector<Tokens> begun;
   Sources their_sources;
   for (size_t p = 0; p < prompts.size(); ++p)
-    for (const Candidate& first : firsts.tokens[p]) {
+    for (const Continuation& first : firsts.tokens[p]) {
       const Search& s = firsts.searches[p];
       if (s.most == 1) continue;
       begun.push_back(prompts[p]);
@@ -85,7 +89,7 @@ std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model, const s
   std::vector<std::vector<Hypothesis>> out(prompts.size());
   size_t next = 0;
   for (size_t p = 0; p < prompts.size(); ++p)
-    for (const Candidate& first : firsts.tokens[p]) {
+    for (const Continuation& first : firsts.tokens[p]) {
       Hypothesis h;
       if (firsts.searches[p].most > 1)
         h = std::move(found[next++].front());

@@ -3,7 +3,9 @@
 
 #include <vector>
 
-#include "qkv/infer/beam.h"
+#include "qkv/infer/attention_rows.h"
+#include "qkv/infer/beam_options.h"
+#include "qkv/infer/ensemble.h"
 
 namespace qkv {
 
@@ -15,14 +17,13 @@ struct Beam {
 };
 
 // A beam and the token after it.
-struct Candidate {
+struct Continuation {
   double log_probability;
   int32_t beam, token;
 };
 
 // State of one prompt's search.
 struct Search {
-  size_t prompt;
   std::vector<int32_t> prompt_tokens;
   int64_t begun = 0;            // tokens of the prompt that count as the output's
   int64_t most = 0;             // maximum number of new tokens of an output
@@ -31,20 +32,26 @@ struct Search {
   std::vector<Hypothesis> done;  // best first
 };
 
-// Returns a search for each prompt, with one empty beam.
-std::vector<Search> begin_searches(const Ensemble& model, const std::vector<std::vector<int32_t>>& prompts,
-                                   const BeamOptions& options);
+// A search with one empty beam. `begun`: tokens of the prompt that count as the output's.
+Search begin_search(const ModelSpec& spec, std::vector<int32_t> prompt, int64_t begun,
+                    std::vector<int32_t> wished, const BeamOptions& options);
 
 // Returns the best 2 x beams continuations of one prompt's beams, best first. Ties go to the lower beam,
-// then to the lower id. The beams' logits are the rows from `row` on. Throws Error if there are none.
-std::vector<Candidate> best_candidates(const Search& search, const Tensor& logits, int64_t row,
-                                       const BeamOptions& options);
+// then to the lower id. rows[b]: the row of beam b's logits. Throws Error if there are none.
+std::vector<Continuation> best_candidates(const Search& search, const Tensor& logits,
+                                          std::span<const int32_t> rows, const BeamOptions& options);
+
+// Grows the beams by the best continuations. `looks`, if not null, has their attention in rows as above.
+// Returns the beam that each new one goes on from; none: the search has ended, and `done` has its outputs.
+std::vector<int32_t> grow(Search& search, const std::vector<Continuation>& candidates,
+                          const AttentionRows* looks, std::span<const int32_t> rows,
+                          const BeamOptions& options);
 
 // The score by which options compare outputs.
 double score_of(double log_probability, size_t length, const std::vector<std::vector<float>>& attention,
                 const BeamOptions& options);
 
 // Throws Error naming an invalid option.
-void check_options(const BeamOptions& options, size_t prompts);
+void check_options(const BeamOptions& options);
 
 }  // namespace qkv

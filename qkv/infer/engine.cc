@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "qkv/base/parallel.h"
 #include "qkv/nn/recurrent_state.h"
 #include "qkv/ops/parts.h"
 
@@ -20,6 +21,12 @@ constexpr int64_t kMostDrafted = EngineOptions::kMostDrafted;
 static_assert(kMostDrafted < RecurrentState::kKept);  // recurrences go back by no more
 constexpr int64_t kFirstDraft = 4;                    // tokens
 
+Tokens joined(const std::vector<Tokens>& lists) {
+  Tokens out;
+  for (const Tokens& list : lists) out.insert(out.end(), list.begin(), list.end());
+  return out;
+}
+
 }  // namespace
 
 struct Engine::Sequence {
@@ -27,6 +34,14 @@ struct Engine::Sequence {
   Request request;
   Tokens written = {};
   int64_t drafted = kFirstDraft;  // tokens of the next draft
+  std::optional<Search> search = {};
+
+  int64_t rows() const { return search ? std::ssize(search->beams) : 1; }
+  int64_t most_rows() const { return search ? request.search->beams : 1; }
+  // The new tokens of a beam, or of the one output.
+  const Tokens& output(int64_t beam) const {
+    return search ? search->beams[static_cast<size_t>(beam)].tokens : written;
+  }
 };
 
 Engine::Engine(const Ensemble& models, const EngineOptions& options)
@@ -36,7 +51,7 @@ Engine::Engine(const Ensemble& models, const EngineOptions& options)
                models.spec().order == Order::prefix),
       looks_back_(
           std::ranges::all_of(models.models(), [](const Transformer* m) { return looks_back(m->spec()); })),
-      drafts_(options.drafter != nullptr && options.cached &&
+      drafts_(options.drafter != nullptr && options.cached && !options.attention &&
               std::ranges::all_of(models.models(),
                                   [](const Transformer* m) { return continues_in_parts(m->spec()); })),
       state_(models, 0) {
@@ -44,6 +59,7 @@ Engine::Engine(const Ensemble& models, const EngineOptions& options)
         "engine: drafts have 1 to {} tokens, got {}", kMostDrafted, options.drafted_tokens);
   check(options.sequences > 0 && options.prompt_tokens > 0 && options.remembered_tokens >= 0,
         "engine: expected room for sequences and for tokens of prompts");
+  if (options.attention) looks_.emplace(models.spec());
   check(options.cached || models.spec().order != Order::prefix, "generate: a prefix LM remembers its prompt");
 }
 
@@ -53,6 +69,19 @@ int64_t Engine::add(Request request) {
   const ModelSpec& spec = models_.spec();
   const int64_t number = added_;
   check_options(request.sampler);
+  if (request.search) {
+    const BeamOptions& o = *request.search;
+    check_options(o);
+    check(o.beams <= options_.sequences, "engine: room for {} sequences, the search has {} beams",
+          options_.sequences, o.beams);
+    check(options_.cached && !request.mask && o.alternatives == 0,
+          "engine: a search has no mask and no alternatives, and needs the cache");
+    check(options_.attention || !(o.attention || o.coverage_penalty > 0),
+          "engine: a search asks for attention, which EngineOptions::attention turns on");
+    check(std::ssize(request.prompt) <= spec.longest(),
+          "decode: sequence {} would have {} tokens, the context is {}", number, request.prompt.size(),
+          spec.longest());
+  }
   check(!request.prompt.empty(), "generate: prompt {} is empty: expected at least one token", number);
   const bool conditioned = spec.architecture == Architecture::encoder_decoder;
   check(!conditioned || !request.source.empty(), "generate: prompt {} has no source", number);
@@ -62,7 +91,12 @@ int64_t Engine::add(Request request) {
         "generate: prompt {} has {} tokens, which leave no room in a context of {}", number,
         request.prompt.size(), spec.longest());
   ++added_;
-  if (request.max_new_tokens > 0) wait(SequencePtr(new Sequence{number, std::move(request)}));
+  const int64_t most = request.search ? request.search->max_new_tokens : request.max_new_tokens;
+  if (most <= 0) return number;
+  SequencePtr sequence(new Sequence{number, std::move(request)});
+  Request& r = sequence->request;
+  if (r.search) sequence->search = begin_search(spec, r.prompt, r.begun, std::move(r.wished), *r.search);
+  wait(std::move(sequence));
   return number;
 }
 
@@ -84,17 +118,26 @@ void Engine::cancel(int64_t request) {
     if (reading_.requests.empty()) reading_ = {};
   }
   if (const auto at = std::ranges::find_if(active_, is_it); at != active_.end()) {
-    Tokens kept(active_.size());
-    std::iota(kept.begin(), kept.end(), 0);
-    kept.erase(kept.begin() + (at - active_.begin()));
+    std::vector<Tokens> rows = rows_of_active();
+    rows.erase(rows.begin() + (at - active_.begin()));
     active_.erase(at);
-    state_.reorder(kept);
+    state_.reorder(joined(rows));
   }
+}
+
+std::vector<Tokens> Engine::rows_of_active() const {
+  std::vector<Tokens> out;
+  int32_t next = 0;
+  for (const SequencePtr& s : active_) {
+    Tokens& rows = out.emplace_back(static_cast<size_t>(s->rows()));
+    for (int32_t& row : rows) row = next++;
+  }
+  return out;
 }
 
 int64_t Engine::remembered() const {
   int64_t tokens = 0;
-  for (int64_t s = 0; s < std::ssize(active_); ++s) tokens += state_.length(s);
+  for (int64_t s = 0; s < state_.sequences(); ++s) tokens += state_.length(s);
   for (const Tokens& of : reading_.tokens) tokens += std::ssize(of);
   return tokens;
 }
@@ -142,16 +185,18 @@ void Engine::save_kept(PromptCache& cache) const {
   for (const Kept& k : kept_) cache.add(k.tokens, k.state);
 }
 
-std::vector<int32_t> Engine::window(const Sequence& s) const {
+std::vector<int32_t> Engine::window(const Sequence& s, int64_t beam) const {
   Tokens all = s.request.prompt;
-  all.insert(all.end(), s.written.begin(), s.written.end());
+  const Tokens& output = s.output(beam);
+  all.insert(all.end(), output.begin(), output.end());
   const auto context = static_cast<size_t>(models_.spec().longest());
   if (all.size() > context) all.erase(all.begin(), all.end() - static_cast<int64_t>(context));
   return all;
 }
 
 int64_t Engine::tokens_of(const Sequence& s) const {
-  return std::min(models_.spec().longest(), std::ssize(s.request.prompt) + std::ssize(s.written));
+  const int64_t read = std::ssize(s.request.prompt) + std::ssize(s.output(0));
+  return s.most_rows() * (std::min(models_.spec().longest(), read) + kFollowing);
 }
 
 // Equal prompts are computed once if this is equal, too. Sources of features, or with global
@@ -159,7 +204,8 @@ int64_t Engine::tokens_of(const Sequence& s) const {
 Tokens Engine::source_key(const Sequence& s) const {
   const Request& r = s.request;
   if (r.features.defined() || !r.globals.empty()) return {static_cast<int32_t>(s.number), -1};
-  if (models_.spec().order == Order::prefix) return {static_cast<int32_t>(r.prompt.size())};
+  if (models_.spec().order == Order::prefix)
+    return {static_cast<int32_t>(r.prefix > 0 ? r.prefix : std::ssize(r.prompt))};
   return r.source;
 }
 
@@ -173,37 +219,47 @@ void Engine::begin_reading() {
                                                  : options_.remembered_tokens - remembered(),
           left = options_.prompt_tokens;
   std::pair kept(kept_.end(), int64_t{0});
-  while (!waiting_.empty() && std::ssize(active_) + std::ssize(reading_.requests) < options_.sequences) {
+  int64_t sequences = 0;
+  for (const SequencePtr& s : active_) sequences += s->most_rows();
+  while (!waiting_.empty() && sequences + waiting_.front()->most_rows() <= options_.sequences) {
     Sequence& next = *waiting_.front();
     const Request& r = next.request;
-    const Tokens tokens = window(next);
-    const std::pair<Tokens, Tokens> key = {source_key(next), tokens};
-    const auto place = places.find(key);
+    const Tokens source = source_key(next);
+    std::vector<Tokens> texts;
+    int64_t reads = 0;
+    for (int64_t beam = 0; beam < next.rows(); ++beam) {
+      texts.push_back(window(next, beam));
+      if (!places.contains({source, texts.back()})) reads += std::ssize(texts.back()) + std::ssize(r.source);
+    }
     const bool first = reading_.requests.empty();
-    if (first) {
-      kept = find_kept(tokens);
+    if (first && texts.size() == 1) {
+      kept = find_kept(texts[0]);
       const int64_t least = std::max(kept.second, kLeastKept - 1);
-      if (options_.prompt_cache != nullptr && looks_back_ && std::ssize(tokens) > least + 1)
-        if (auto found = options_.prompt_cache->find(tokens, least)) {
+      if (options_.prompt_cache != nullptr && looks_back_ && std::ssize(texts[0]) > least + 1)
+        if (auto found = options_.prompt_cache->find(texts[0], least)) {
           kept_.push_front({std::move(found->tokens), std::move(found->state)});
-          kept = find_kept(tokens);
+          kept = find_kept(texts[0]);
         }
       if (kept.second > 0) left = 0;  // it is read alone
     }
     // Some tokens will follow; where there is no room for them, it would soon be interrupted.
-    const int64_t remembers = tokens_of(next) + kFollowing, reads = std::ssize(tokens) + std::ssize(r.source);
+    const int64_t remembers = tokens_of(next);
     if (!(first && alone) && remembers > room) break;
-    if (place == places.end() && !first && reads > left) break;
+    if (reads > 0 && !first && reads > left) break;
     room -= remembers;
-    if (place == places.end()) {
-      left -= reads;
-      places.emplace(key, static_cast<int32_t>(reading_.tokens.size()));
+    left -= reads;
+    sequences += next.most_rows();
+    Tokens& rows = reading_.rows.emplace_back();
+    for (Tokens& text : texts) {
+      const auto place = static_cast<int32_t>(reading_.tokens.size());
+      const auto [at, fresh] = places.emplace(std::pair(source, text), place);
+      rows.push_back(at->second);
+      if (!fresh) continue;
       if (!r.source.empty()) sources.ids.push_back(r.source), sources.globals.push_back(r.globals);
       if (r.features.defined()) features.push_back(r.features);
-      reading_.tokens.push_back(tokens);
-      reading_.prefixes.push_back(static_cast<int32_t>(r.prompt.size()));
+      reading_.tokens.push_back(std::move(text));
+      reading_.prefixes.push_back(static_cast<int32_t>(r.prefix > 0 ? r.prefix : std::ssize(r.prompt)));
     }
-    reading_.rows.push_back(places.at(key));
     reading_.requests.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
@@ -240,18 +296,26 @@ void Engine::read(const Listener& listener) {
     if (end < length) return;
   } else {
     const bool prefix = models_.spec().order == Order::prefix;
-    logits = r.state->advance(r.tokens,
-                              prefix ? std::span<const int32_t>(r.prefixes) : std::span<const int32_t>());
+    logits =
+        r.state->advance(r.tokens, prefix ? std::span<const int32_t>(r.prefixes) : std::span<const int32_t>(),
+                         looks_ ? &*looks_ : nullptr);
   }
+  const auto best = continuations(r.requests, r.rows, logits);
   Tokens rows;
   std::vector<SequencePtr> going_on;
-  for (size_t i = 0; i < r.requests.size(); ++i)
-    if (choose(*r.requests[i], logits.row<float>(r.rows[i]), listener)) {
-      rows.push_back(r.rows[i]);
+  for (size_t i = 0; i < r.requests.size(); ++i) {
+    Sequence& s = *r.requests[i];
+    if (s.search) {
+      const Tokens grown = grow(s, best[i], r.rows[i], listener);
+      rows.insert(rows.end(), grown.begin(), grown.end());
+      if (!grown.empty()) going_on.push_back(std::move(r.requests[i]));
+    } else if (const int32_t row = r.rows[i][0]; choose(s, logits.row<float>(row), listener)) {
+      rows.push_back(row);
       going_on.push_back(std::move(r.requests[i]));
     } else {
-      keep(*r.requests[i], *r.state, r.rows[i]);
+      keep(s, *r.state, row);
     }
+  }
   if (active_.empty()) {
     r.state->reorder(rows);
     state_ = std::move(*r.state);
@@ -274,24 +338,46 @@ bool Engine::choose(Sequence& s, std::span<const float> logits, const Listener& 
   return go_on && !ended;
 }
 
+std::vector<std::vector<Continuation>> Engine::continuations(std::span<const SequencePtr> requests,
+                                                             std::span<const Tokens> rows,
+                                                             const Tensor& logits) const {
+  std::vector<std::vector<Continuation>> out(requests.size());
+  parallel_for(std::ssize(requests), 1, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) {
+      const Sequence& s = *requests[static_cast<size_t>(i)];
+      if (s.search) out[i] = best_candidates(*s.search, logits, rows[i], *s.request.search);
+    }
+  });
+  return out;
+}
+
+std::vector<int32_t> Engine::grow(Sequence& s, const std::vector<Continuation>& best,
+                                  std::span<const int32_t> rows, const Listener& listener) {
+  const BeamOptions& o = *s.request.search;
+  const AttentionRows* looks = o.attention || o.coverage_penalty > 0 ? &*looks_ : nullptr;
+  Tokens out = qkv::grow(*s.search, best, looks, rows, o);
+  for (int32_t& origin : out) origin = rows[static_cast<size_t>(origin)];
+  if (out.empty() && listener) listener({s.number, -1, {}, true, s.search->done});
+  return out;
+}
+
 // Interrupts sequences until there is room for a token of each.
 void Engine::make_room() {
   if (options_.remembered_tokens == 0) return;
-  Tokens kept(active_.size());
-  std::iota(kept.begin(), kept.end(), 0);
-  int64_t wanted = remembered() + std::ssize(active_);
+  std::vector<Tokens> rows = rows_of_active();
+  int64_t wanted = remembered() + state_.sequences();
   std::vector<SequencePtr> interrupted;
   while (active_.size() > 1 && wanted > options_.remembered_tokens) {
     const auto last = std::ranges::min_element(
         active_, {}, [](const SequencePtr& s) { return std::pair(s->request.priority, -s->number); });
-    const auto at = last - active_.begin();
-    wanted -= state_.length(kept[static_cast<size_t>(at)]) + 1;
+    const auto at = rows.begin() + (last - active_.begin());
+    for (const int32_t row : *at) wanted -= state_.length(row) + 1;
     interrupted.push_back(std::move(*last));
     active_.erase(last);
-    kept.erase(kept.begin() + at);
+    rows.erase(at);
   }
   if (interrupted.empty()) return;
-  state_.reorder(kept);
+  state_.reorder(joined(rows));
   for (SequencePtr& s : interrupted) wait(std::move(s));
 }
 
@@ -300,13 +386,18 @@ std::vector<Tokens> Engine::drafts() {
   // The pass itself adds a token to each sequence.
   int64_t room = options_.remembered_tokens == 0
                      ? std::numeric_limits<int64_t>::max()
-                     : options_.remembered_tokens - remembered() - std::ssize(active_);
+                     : options_.remembered_tokens - remembered() - state_.sequences();
+  const std::vector<Tokens> rows = rows_of_active();
   std::vector<DraftQuery> queries;
   for (size_t i = 0; i < active_.size(); ++i) {
     const Sequence& s = *active_[i];
+    if (s.search) {
+      queries.push_back({});
+      continue;
+    }
     const Request& r = s.request;
     const int64_t written = std::ssize(s.written), left = r.max_new_tokens - r.begun - written - 1,
-                  fits = models_.spec().longest() - state_.length(static_cast<int64_t>(i)) - 1,
+                  fits = models_.spec().longest() - state_.length(rows[i][0]) - 1,
                   most =
                       std::max<int64_t>(0, std::min({s.drafted, options_.drafted_tokens, left, fits, room}));
     room -= most;
@@ -327,38 +418,36 @@ std::vector<Tokens> Engine::drafts() {
 
 void Engine::decode(const Listener& listener) {
   make_room();
-  const std::vector<Tokens> drafted = drafts();
-  std::vector<Tokens> next;
+  const std::vector<Tokens> drafted = drafts(), states = rows_of_active();
+  const auto draft_of = [&](size_t i) { return drafted.empty() ? Tokens() : drafted[i]; };
+  std::vector<Tokens> next, rows(active_.size());  // of logits: the first ones follow what has been chosen
+  int32_t row = 0;
   for (size_t i = 0; i < active_.size(); ++i) {
-    const auto s = static_cast<int64_t>(i);
-    const bool fits = options_.cached && state_.length(s) < models_.spec().longest();
-    if (!fits) state_.truncate(s, 0);  // beyond the context all positions shift, so recompute
-    next.push_back(fits ? Tokens{active_[i]->written.back()} : window(*active_[i]));
-    if (!drafted.empty()) next.back().insert(next.back().end(), drafted[i].begin(), drafted[i].end());
+    const Sequence& s = *active_[i];
+    const Tokens draft = draft_of(i);
+    for (const int32_t at : states[i]) {
+      const bool fits = options_.cached && state_.length(at) < models_.spec().longest();
+      if (!fits) state_.truncate(at, 0);  // beyond the context all positions shift, so recompute
+      Tokens fed = fits ? Tokens{s.output(at - states[i][0]).back()} : window(s);
+      if (!drafted.empty()) row += static_cast<int32_t>(fed.size()) - 1;
+      for (size_t k = 0; k <= draft.size(); ++k) rows[i].push_back(row++);
+      fed.insert(fed.end(), draft.begin(), draft.end());
+      next.push_back(std::move(fed));
+    }
   }
-  const Tensor logits = drafted.empty() ? state_.advance(next) : state_.advance_all(next);
+  const Tensor logits =
+      drafted.empty() ? state_.advance(next, {}, looks_ ? &*looks_ : nullptr) : state_.advance_all(next);
+  const auto best = continuations(active_, rows, logits);
   Tokens kept;
   std::vector<SequencePtr> going_on;
-  int64_t row = 0;  // that of the sequence's first new logits
   for (size_t i = 0; i < active_.size(); ++i) {
     Sequence& s = *active_[i];
-    const auto at = static_cast<int32_t>(i);
-    const Tokens draft = drafted.empty() ? Tokens() : drafted[i];
-    const int64_t n = std::ssize(draft);
-    if (!drafted.empty()) row += std::ssize(next[i]) - n - 1;
-    // Drafted tokens count as long as they are those that are chosen.
-    int64_t accepted = 0;
-    bool go_on = choose(s, logits.row<float>(row), listener);
-    for (; accepted < n && go_on && s.written.back() == draft[accepted]; ++accepted)
-      go_on = choose(s, logits.row<float>(row + accepted + 1), listener);
-    row += n + 1;
-    if (accepted < n) state_.truncate(at, state_.length(at) - (n - accepted));
-    if (n > 0) s.drafted = accepted == n ? 2 * n : accepted + 1;
-    s.drafted = std::min(s.drafted, options_.drafted_tokens);
-    ++drafting_.passes;
-    drafting_.drafted += n;
-    drafting_.accepted += accepted;
-    if (go_on) {
+    const int32_t at = states[i][0];
+    if (s.search) {
+      for (const int32_t origin : grow(s, best[i], rows[i], listener))
+        kept.push_back(at + static_cast<int32_t>(std::ranges::find(rows[i], origin) - rows[i].begin()));
+      if (!s.search->beams.empty()) going_on.push_back(std::move(active_[i]));
+    } else if (accept(s, at, draft_of(i), rows[i], logits, listener)) {
       kept.push_back(at);
       going_on.push_back(std::move(active_[i]));
     } else {
@@ -366,8 +455,26 @@ void Engine::decode(const Listener& listener) {
       forget_drafts(s.number);
     }
   }
-  if (kept.size() < active_.size()) state_.reorder(kept);
+  Tokens same(static_cast<size_t>(state_.sequences()));
+  std::iota(same.begin(), same.end(), 0);
+  if (kept != same) state_.reorder(kept);
   active_ = std::move(going_on);
+}
+
+bool Engine::accept(Sequence& s, int32_t at, const Tokens& draft, std::span<const int32_t> rows,
+                    const Tensor& logits, const Listener& listener) {
+  const int64_t n = std::ssize(draft);
+  int64_t accepted = 0;
+  bool go_on = choose(s, logits.row<float>(rows[0]), listener);
+  for (; accepted < n && go_on && s.written.back() == draft[accepted]; ++accepted)
+    go_on = choose(s, logits.row<float>(rows[accepted + 1]), listener);
+  if (accepted < n) state_.truncate(at, state_.length(at) - (n - accepted));
+  if (n > 0) s.drafted = accepted == n ? 2 * n : accepted + 1;
+  s.drafted = std::min(s.drafted, options_.drafted_tokens);
+  ++drafting_.passes;
+  drafting_.drafted += n;
+  drafting_.accepted += accepted;
+  return go_on;
 }
 
 bool Engine::step(const Listener& listener) {

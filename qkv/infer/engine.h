@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "qkv/infer/attention_rows.h"
+#include "qkv/infer/beam_step.h"
 #include "qkv/infer/drafter.h"
 #include "qkv/infer/ensemble.h"
 #include "qkv/infer/prompt_cache.h"
@@ -18,16 +20,18 @@
 
 namespace qkv {
 
-// A new token of a request, and the logits [V] that it was chosen from.
+// A new token of a request, and the logits [V] that it was chosen from; or the outputs of a search, at its
+// end.
 struct NewToken {
   int64_t request = 0;
-  int32_t token = 0;
+  int32_t token = 0;  // -1 for a search
   std::span<const float> logits = {};
-  bool last = false;  // the output ends with it
+  bool last = false;                       // the output ends with it
+  std::span<const Hypothesis> found = {};  // best first
 };
 
 struct EngineOptions {
-  // Sequences that are decoded at the same time.
+  // Sequences that are decoded at the same time. A search counts as many as it has beams.
   int64_t sequences = 1 << 20;
   // Tokens of prompts and sources that are read between two steps of decoding. A longer prompt is read in
   // parts, where a token's states depend on nothing after it.
@@ -44,10 +48,13 @@ struct EngineOptions {
   // conditions.
   PromptCache* prompt_cache = nullptr;
   // Drafts the next tokens of requests, which must outlive the engine; null: none. Nothing is drafted for a
-  // model that reads a text as a whole, nor beyond the context.
+  // model that reads a text as a whole, nor beyond the context, nor with attention.
   Drafter* drafter = nullptr;
   static constexpr int64_t kMostDrafted = 15;
   int64_t drafted_tokens = kMostDrafted;  // at most, of each request between two steps
+  // Attention to the source is computed for all requests, so that searches may ask for it. Its bits, and so
+  // those of all that follows, may differ from those without.
+  bool attention = false;
   bool cached = true;  // false: the whole sequence is read again for each token (to test the cache)
 };
 
@@ -98,8 +105,9 @@ class Engine {
   // Requests whose prompts are read together.
   struct Reading {
     std::vector<SequencePtr> requests;
-    std::vector<int32_t>
-        rows;  // the sequence of `state` that each request begins with: equal prompts share one
+    // The sequences of `state` that each request begins with: one, or one for each beam. Equal prompts share
+    // one.
+    std::vector<std::vector<int32_t>> rows;
     std::vector<std::vector<int32_t>> tokens;  // each sequence's
     std::vector<int32_t> prefixes;             // for a prefix LM
     std::optional<EnsembleState> state;
@@ -128,9 +136,22 @@ class Engine {
   std::vector<std::vector<int32_t>> drafts();
   // Chooses the next token. Returns true if the request goes on.
   bool choose(Sequence& sequence, std::span<const float> logits, const Listener& listener);
-  // The last tokens of prompt and output that the context has room for.
-  std::vector<int32_t> window(const Sequence& sequence) const;
-  // Tokens that a request remembers when its prompt was read.
+  // The best continuations of the searches among `requests`, of which number i has these rows of logits.
+  std::vector<std::vector<Continuation>> continuations(std::span<const SequencePtr> requests,
+                                                       std::span<const std::vector<int32_t>> rows,
+                                                       const Tensor& logits) const;
+  // Chooses the next token of sequence `at` of state_, and more as long as they are those of its draft.
+  // rows[i]: the row of logits after i tokens of the draft. Returns true if the request goes on.
+  bool accept(Sequence& sequence, int32_t at, const std::vector<int32_t>& draft,
+              std::span<const int32_t> rows, const Tensor& logits, const Listener& listener);
+  // Grows a search's beams. Returns the rows that they go on from; none: the search has ended.
+  std::vector<int32_t> grow(Sequence& sequence, const std::vector<Continuation>& best,
+                            std::span<const int32_t> rows, const Listener& listener);
+  // The sequences of state_ that each active request has.
+  std::vector<std::vector<int32_t>> rows_of_active() const;
+  // The last tokens of prompt and output that the context has room for; `beam`: of a search.
+  std::vector<int32_t> window(const Sequence& sequence, int64_t beam = 0) const;
+  // Tokens that a request remembers when its prompt was read and some have followed.
   int64_t tokens_of(const Sequence& sequence) const;
   std::vector<int32_t> source_key(const Sequence& sequence) const;
   void wait(SequencePtr sequence);
@@ -143,8 +164,9 @@ class Engine {
   int64_t added_ = 0;
   std::deque<SequencePtr> waiting_;  // by priority, then by arrival
   Reading reading_;
-  std::vector<SequencePtr> active_;  // one for each sequence of state_
+  std::vector<SequencePtr> active_;  // in the order of their sequences in state_
   EnsembleState state_;
+  std::optional<AttentionRows> looks_;
   std::list<Kept> kept_;  // the last used one first
   int64_t spared_ = 0;
   Drafting drafting_;

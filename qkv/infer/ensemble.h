@@ -37,6 +37,7 @@ class EnsembleState {
                  Probe* probe = nullptr);
   // The same after every token, f32 [N, V].
   Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens);
+  int64_t sequences() const { return states_.front().sequences(); }
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }
   void reorder(std::span<const int32_t> sources);
   void join(const EnsembleState& other, std::span<const int32_t> sequences);

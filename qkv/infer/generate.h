@@ -22,6 +22,10 @@ struct GenerateOptions {
   bool cached = true;  // false: recompute the whole sequence for each token (to test the cache)
 };
 
+// A request for each prompt, with its source. Throws Error if the sources do not fit.
+std::vector<Request> requests_of(const ModelSpec& spec, const std::vector<std::vector<int32_t>>& prompts,
+                                 const Sources& sources);
+
 // The request that prompt number `number` becomes.
 Request request_of(std::vector<int32_t> prompt, const GenerateOptions& options, int64_t number);
 

@@ -5,6 +5,12 @@
 namespace qkv {
 
 int32_t next_token(std::span<const float> logits, const Request& r, std::span<const int32_t> written) {
+  std::vector<float> masked;
+  if (r.mask) {
+    masked.assign(logits.begin(), logits.end());
+    r.mask(written, masked);
+    logits = masked;
+  }
   const int64_t length = std::ssize(written), prompt = std::ssize(r.prompt);
   if (const auto id = r.rules.forced(prompt, length, r.max_new_tokens - r.begun)) return *id;
   const double uniform = RandomStream{r.seed, static_cast<uint64_t>(length), 0}.uniform(0);

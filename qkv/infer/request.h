@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "qkv/infer/beam_options.h"
 #include "qkv/infer/output_rules.h"
 #include "qkv/infer/sampler.h"
 #include "qkv/tensor/tensor.h"
@@ -24,6 +27,14 @@ struct Request {
   std::vector<int32_t> eos = {};  // the output ends after one of these
   OutputRules rules = {};
   uint64_t seed = 0;
+  // Sets the logits of tokens that may not come after `written` to minus infinity; null: all may. A pure
+  // function.
+  std::function<void(std::span<const int32_t> written, std::span<float> logits)> mask = {};
+  // Outputs are searched for by these options, in place of those above, and come all at once.
+  std::optional<BeamOptions> search = {};
+  std::vector<int32_t> wished = {};  // preferred beginning of a search's outputs; see BeamOptions::wished
+
+  int64_t prefix = 0;    // first tokens of the prompt that see each other in a prefix LM; 0: all
   int64_t begun = 0;     // so many last tokens of the prompt count as output in limits of its length
   int64_t priority = 0;  // higher ones begin first, and are interrupted last; equals in order of arrival
 };

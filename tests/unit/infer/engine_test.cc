@@ -99,10 +99,12 @@ std::unique_ptr<Transformer> quantized(WeightType type) {
 struct Output {
   Tokens tokens;
   std::vector<float> logits;  // all tokens'
+  std::vector<Hypothesis> found;
   bool ended = false;
 
   void add(const NewToken& t) {
     EXPECT_FALSE(ended);
+    found.assign(t.found.begin(), t.found.end());
     tokens.push_back(t.token);
     logits.insert(logits.end(), t.logits.begin(), t.logits.end());
     ended = t.last;
@@ -114,11 +116,19 @@ struct Output {
     EXPECT_EQ(tokens, Tokens(whole.tokens.begin(), whole.tokens.begin() + std::ssize(tokens)));
     EXPECT_EQ(std::memcmp(logits.data(), whole.logits.data(), logits.size() * sizeof(float)), 0);
     EXPECT_TRUE(cancelled || ended);
+    if (!ended) return;
+    ASSERT_EQ(found.size(), whole.found.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].tokens, whole.found[i].tokens);
+      EXPECT_EQ(found[i].log_probability, whole.found[i].log_probability);
+      EXPECT_EQ(found[i].score, whole.found[i].score);
+      EXPECT_EQ(found[i].attention, whole.found[i].attention);
+    }
   }
 };
 
-Output alone(const Ensemble& model, const Request& request) {
-  Engine engine(model);
+Output alone(const Ensemble& model, const Request& request, bool attention = false) {
+  Engine engine(model, {.attention = attention});
   engine.add(request);
   Output out;
   while (engine.step([&](const NewToken& t) {
@@ -163,7 +173,8 @@ class Misprinter : public ModelDrafter {
 
 class Schedule {
  public:
-  Schedule(const Ensemble& model, unsigned seed) : model_(model), random_(seed) {}
+  Schedule(const Ensemble& model, unsigned seed, bool attention)
+      : model_(model), attention_(attention), random_(seed) {}
 
   void run() {
     const int64_t sequences[] = {1, 2, 3, 100}, prompt_tokens[] = {1, 3, 8, 256},
@@ -176,13 +187,15 @@ class Schedule {
     PromptCache cache(folder.path(), model_);
     const bool cached = below(4) == 0;
     Drafter* const drafters[] = {nullptr, &ngrams, &scribbler, &itself, &misprinter};
-    Engine engine(model_, {.sequences = one_of(sequences),
+    sequences_ = one_of(sequences);
+    Engine engine(model_, {.sequences = sequences_,
                            .prompt_tokens = one_of(prompt_tokens),
                            .remembered_tokens = one_of(remembered),
                            .kept_tokens = one_of(kept),
                            .prompt_cache = cached ? &cache : nullptr,
                            .drafter = drafters[below(5)],
-                           .drafted_tokens = 1 + static_cast<int64_t>(below(15))});
+                           .drafted_tokens = 1 + static_cast<int64_t>(below(15)),
+                           .attention = attention_});
     std::vector<Request> requests;
     for (int i = 0; i < 7; ++i) requests.push_back(request(requests));
     std::map<int64_t, Output> outputs;
@@ -213,7 +226,7 @@ class Schedule {
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto id = static_cast<int64_t>(i);
       SCOPED_TRACE(i);
-      outputs[id].expect(alone(model_, requests[i]), cancelled.contains(id));
+      outputs[id].expect(alone(model_, requests[i], attention_), cancelled.contains(id));
     }
   }
 
@@ -248,19 +261,46 @@ class Schedule {
     r.rules.no_repeat_ngram = below(4) == 0 ? 2 : 0;
     r.seed = below(1000);
     r.priority = static_cast<int64_t>(below(3));
+    if (below(4) == 0)
+      r.mask = [](std::span<const int32_t> written, std::span<float> logits) {
+        for (size_t id = written.size() % 2; id < logits.size(); id += 2) logits[id] = -INFINITY;
+      };
+    if (below(3) == 0 && std::ssize(r.prompt) < spec.longest()) r.search = search(r);
+    if (r.search) r.mask = nullptr;
     return r;
+  }
+  BeamOptions search(Request& r) {
+    BeamOptions o;
+    o.beams = 1 + static_cast<int64_t>(below(std::min<size_t>(4, static_cast<size_t>(sequences_))));
+    o.max_new_tokens = r.max_new_tokens;
+    o.eos = r.eos;
+    o.rules = r.rules;
+    o.length_penalty = below(2) == 0 ? 1 : 0.3;
+    o.stop = BeamOptions::Stop(below(3));
+    o.patience = below(3) == 0 ? 2 : 1;
+    if (attention_) {
+      o.attention = below(2) == 0;
+      o.coverage_penalty = below(2) == 0 ? 0.2 : 0;
+    }
+    if (below(3) == 0) {
+      r.wished = tokens(3);
+      o.prefix_bias = 0.5;
+    }
+    return o;
   }
 
   const Ensemble& model_;
+  bool attention_;
+  int64_t sequences_ = 0;
   std::mt19937 random_;
 };
 
-void expect_own_bits(const Ensemble& model) {
+void expect_own_bits(const Ensemble& model, bool attention = false) {
   const char* given = std::getenv("QKV_SEEDS");
   const unsigned seeds = given == nullptr ? 40 : static_cast<unsigned>(std::atoi(given));
   for (unsigned seed = 0; seed < seeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    Schedule(model, seed).run();
+    Schedule(model, seed, attention).run();
   }
 }
 
@@ -281,6 +321,9 @@ TEST_F(EngineTest, InAnyCompanyAsARecurrence) {
 }
 TEST_F(EngineTest, InAnyCompanyWithSources) {
   expect_own_bits(*drawn(of_pairs()));
+}
+TEST_F(EngineTest, InAnyCompanyWithAttentionToSources) {
+  expect_own_bits(*drawn(of_pairs()), true);
 }
 TEST_F(EngineTest, InAnyCompanyAsAnEnsemble) {
   const auto first = drawn(of_table()), second = drawn(of_table(), 5);
