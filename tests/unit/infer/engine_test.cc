@@ -429,6 +429,36 @@ TEST_F(EngineTest, RemembersNoMoreThanItMay) {
   EXPECT_GT(most, 1);
 }
 
+// All beams of a search that is interrupted are read again.
+TEST_F(EngineTest, InterruptedSearchesGoOn) {
+  for (const ModelSpec& spec : {of_rotary(), of_pairs()}) {
+    const bool pairs = spec.architecture == Architecture::encoder_decoder;
+    ModelSpec longer = spec;
+    longer.context = 60;
+    const auto model = drawn(longer);
+    Engine engine(*model, {.remembered_tokens = 100, .attention = pairs});
+    std::vector<Request> requests;
+    for (int64_t i = 0; i < 2; ++i) {
+      Request r{.prompt = Tokens(i == 0 ? 2 : 10, 5), .max_new_tokens = 35, .priority = i};
+      if (pairs) r.source = {3, 4, 5};
+      if (i == 0) r.search = BeamOptions{.beams = 3, .max_new_tokens = 35, .attention = pairs};
+      requests.push_back(r);
+    }
+    std::map<int64_t, Output> outputs;
+    const auto listener = [&](const NewToken& t) {
+      outputs[t.request].add(t);
+      return true;
+    };
+    for (const Request& r : requests) engine.add(r);
+    int64_t interruptions = 0;
+    for (int64_t before = 0; engine.step(listener); before = engine.decoding())
+      interruptions += engine.decoding() < before && engine.waiting() > 0;
+    EXPECT_GE(interruptions, 1);
+    for (int64_t i = 0; i < 2; ++i)
+      outputs[i].expect(alone(*model, requests[static_cast<size_t>(i)], pairs), false);
+  }
+}
+
 // A conversation: each request begins with the one before and its answer.
 TEST_F(EngineTest, KeepsConversations) {
   const auto model = drawn(of_rotary());
