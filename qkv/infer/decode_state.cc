@@ -60,11 +60,11 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
         sequences(), tokens.size());
   std::vector<int32_t> flat, counts;
   for (size_t s = 0; s < tokens.size(); ++s) {
-    check(!tokens[s].empty(), "decode: sequence {} got no token", s);
     expect_room(static_cast<int64_t>(s), std::ssize(tokens[s]));
     flat.insert(flat.end(), tokens[s].begin(), tokens[s].end());
     counts.push_back(static_cast<int32_t>(tokens[s].size()));
   }
+  check(!flat.empty(), "decode: no sequence got a token");
   ModelInput input{std::move(flat), Layout::of(counts, lengths_), {}, source_, source_layout_};
   input.features = features_;
   if (source_.defined()) input.globals = globals_;
@@ -100,13 +100,14 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
     return advance({part(parts - 1)});
   }
   const Tensor hidden = extend(tokens, prefixes, probe);
-  if (hidden.dim(0) == sequences()) return model_->logits(hidden);
+  const int64_t fed = std::ranges::count_if(tokens, [](const auto& t) { return !t.empty(); });
+  if (hidden.dim(0) == fed) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.
-  Tensor last = Tensor::empty({sequences(), hidden.width()}, hidden.dtype());
-  int64_t end = 0;
-  for (int64_t s = 0; s < sequences(); ++s) {
-    end += static_cast<int64_t>(tokens[s].size());
-    copy_rows(hidden, end - 1, 0, 1, last, s);
+  Tensor last = Tensor::empty({fed, hidden.width()}, hidden.dtype());
+  int64_t end = 0, row = 0;
+  for (const std::vector<int32_t>& t : tokens) {
+    end += std::ssize(t);
+    if (!t.empty()) copy_rows(hidden, end - 1, 0, 1, last, row++);
   }
   return model_->logits(last);
 }

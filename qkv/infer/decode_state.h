@@ -32,14 +32,15 @@ class DecodeState {
   // For an encoder-decoder: one sequence for each source; sources are encoded with the first tokens.
   DecodeState(const Transformer& model, const Sources& sources);
 
-  // Feeds tokens[s] to sequence s (at least one each). Returns the model's hidden states [N, D], the rows
-  // of one sequence after another. Throws Error if a sequence would outgrow the model's context.
-  // `prefixes`: the number of first tokens of each sequence that see each other in a prefix LM; empty: all.
-  // `probe` sees the model's intermediate values.
+  // Feeds tokens[s] to sequence s; a sequence that gets none stays as it is. Returns the model's hidden
+  // states [N, D], the rows of one sequence after another. Throws Error if a sequence would outgrow the
+  // model's context. `prefixes`: the number of first tokens of each sequence that see each other in a prefix
+  // LM; empty: all. `probe` sees the model's intermediate values.
   Tensor extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                 Probe* probe = nullptr);
-  // The same, but returns the logits after the last token of each sequence, f32 [sequences, V]. A long
-  // prompt of a single sequence is read in parts, where that changes nothing, to take less memory.
+  // The same, but returns the logits after the last token of each sequence that gets any, f32 [those
+  // sequences, V]. A long prompt of a single sequence is read in parts, where that changes nothing, to take
+  // less memory.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                  Probe* probe = nullptr);
   // The same, but returns the logits after every token, f32 [N, V], in the order of extend().

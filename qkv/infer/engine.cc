@@ -21,6 +21,13 @@ constexpr int64_t kMostDrafted = EngineOptions::kMostDrafted;
 static_assert(kMostDrafted < RecurrentState::kKept);  // recurrences go back by no more
 constexpr int64_t kFirstDraft = 4;                    // tokens
 
+// 0, ..., n - 1
+Tokens first_rows(int64_t n) {
+  Tokens out(static_cast<size_t>(n));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
 Tokens joined(const std::vector<Tokens>& lists) {
   Tokens out;
   for (const Tokens& list : lists) out.insert(out.end(), list.begin(), list.end());
@@ -49,7 +56,7 @@ Engine::Engine(const Ensemble& models, const EngineOptions& options)
       options_(options),
       bounded_(models.spec().architecture == Architecture::encoder_decoder ||
                models.spec().order == Order::prefix),
-      looks_back_(
+      shares_(
           std::ranges::all_of(models.models(), [](const Transformer* m) { return looks_back(m->spec()); })),
       drafts_(options.drafter != nullptr && options.cached && !options.attention &&
               std::ranges::all_of(models.models(),
@@ -115,14 +122,32 @@ void Engine::cancel(int64_t request) {
   if (const auto at = std::ranges::find_if(reading_.requests, is_it); at != reading_.requests.end()) {
     reading_.rows.erase(reading_.rows.begin() + (at - reading_.requests.begin()));
     reading_.requests.erase(at);
-    if (reading_.requests.empty()) reading_ = {};
+    if (reading_.requests.empty()) {
+      reading_ = {};
+      arrange(first_rows(active_rows()));
+    }
   }
   if (const auto at = std::ranges::find_if(active_, is_it); at != active_.end()) {
     std::vector<Tokens> rows = rows_of_active();
     rows.erase(rows.begin() + (at - active_.begin()));
     active_.erase(at);
-    state_.reorder(joined(rows));
+    arrange(joined(rows));
   }
+}
+
+int64_t Engine::active_rows() const {
+  int64_t rows = 0;
+  for (const SequencePtr& s : active_) rows += s->rows();
+  return rows;
+}
+
+void Engine::arrange(Tokens rows) {
+  const auto active = static_cast<int32_t>(rows.size());
+  for (const Kept& k : kept_) rows.push_back(k.row);
+  for (int64_t i = reading_rows(); i > 0; --i) rows.push_back(static_cast<int32_t>(state_.sequences() - i));
+  if (rows != first_rows(state_.sequences())) state_.reorder(rows);
+  int32_t next = active;
+  for (Kept& k : kept_) k.row = next++;
 }
 
 std::vector<Tokens> Engine::rows_of_active() const {
@@ -137,7 +162,7 @@ std::vector<Tokens> Engine::rows_of_active() const {
 
 int64_t Engine::remembered() const {
   int64_t tokens = 0;
-  for (int64_t s = 0; s < state_.sequences(); ++s) tokens += state_.length(s);
+  for (int64_t row = 0; row < active_rows(); ++row) tokens += state_.length(row);
   for (const Tokens& of : reading_.tokens) tokens += std::ssize(of);
   return tokens;
 }
@@ -154,18 +179,18 @@ std::pair<std::list<Engine::Kept>::iterator, int64_t> Engine::find_kept(const To
   for (auto k = kept_.begin(); k != kept_.end(); ++k) {
     const auto end = std::ranges::mismatch(k->tokens, tokens).in2;
     const int64_t common = std::min(end - tokens.begin(), std::ssize(tokens) - 1);
-    if (common < kLeastKept || common <= longest || !k->state.can_truncate(0, common)) continue;
+    if (common < kLeastKept || common <= longest || !state_.can_truncate(k->row, common)) continue;
     best = k;
     longest = common;
   }
   return {best, longest};
 }
 
-void Engine::keep(const Sequence& s, const EnsembleState& state, int32_t at) {
-  if (options_.kept_tokens == 0 || !looks_back_ || bounded_) return;
+void Engine::keep(const Sequence& s, int32_t row) {
+  if (options_.kept_tokens == 0 || !shares_) return;
   Tokens tokens = s.request.prompt;
   tokens.insert(tokens.end(), s.written.begin(), s.written.end());
-  const int64_t length = state.length(at);
+  const int64_t length = state_.length(row);
   if (length + 1 != std::ssize(tokens)) return;  // its window has moved
   tokens.pop_back();
   if (length < kLeastKept || length > options_.kept_tokens) return;
@@ -175,14 +200,17 @@ void Engine::keep(const Sequence& s, const EnsembleState& state, int32_t at) {
   for (const Kept& k : kept_)
     if (begins_with(k.tokens, tokens)) return;
   std::erase_if(kept_, [&](const Kept& k) { return begins_with(tokens, k.tokens); });
-  kept_.push_front({std::move(tokens), EnsembleState(models_, 0)});
-  kept_.front().state.join(state, std::vector<int32_t>{at});
+  kept_.push_front({std::move(tokens), row});
   for (int64_t all = kept(); all > options_.kept_tokens; kept_.pop_back())
     all -= std::ssize(kept_.back().tokens);
 }
 
 void Engine::save_kept(PromptCache& cache) const {
-  for (const Kept& k : kept_) cache.add(k.tokens, k.state);
+  for (const Kept& k : kept_) {
+    EnsembleState alone(models_, 0);
+    alone.join(state_, std::vector<int32_t>{k.row});
+    cache.add(k.tokens, alone);
+  }
 }
 
 std::vector<int32_t> Engine::window(const Sequence& s, int64_t beam) const {
@@ -235,9 +263,10 @@ void Engine::begin_reading() {
     if (first && texts.size() == 1) {
       kept = find_kept(texts[0]);
       const int64_t least = std::max(kept.second, kLeastKept - 1);
-      if (options_.prompt_cache != nullptr && looks_back_ && std::ssize(texts[0]) > least + 1)
+      if (options_.prompt_cache != nullptr && shares_ && std::ssize(texts[0]) > least + 1)
         if (auto found = options_.prompt_cache->find(texts[0], least)) {
-          kept_.push_front({std::move(found->tokens), std::move(found->state)});
+          state_.join(found->state, std::vector<int32_t>{0});
+          kept_.push_front({std::move(found->tokens), static_cast<int32_t>(state_.sequences() - 1)});
           kept = find_kept(texts[0]);
         }
       if (kept.second > 0) left = 0;  // it is read alone
@@ -265,9 +294,10 @@ void Engine::begin_reading() {
   }
   if (reading_.requests.empty()) return;
   if (const auto [from, common] = kept; common > 0) {
-    reading_.state.emplace(models_, 0);
-    reading_.state->join(from->state, std::vector<int32_t>{0});
-    reading_.state->truncate(0, common);
+    Tokens rows = first_rows(state_.sequences());
+    rows.push_back(from->row);
+    state_.reorder(rows);
+    state_.truncate(state_.sequences() - 1, common);
     reading_.read = common;
     spared_ += common;
     kept_.splice(kept_.begin(), kept_, from);
@@ -277,7 +307,9 @@ void Engine::begin_reading() {
   if (std::ranges::all_of(sources.globals, &Tokens::empty)) sources.globals.clear();
   for (size_t i = 0; i < sources.globals.size(); ++i) sources.globals[i].resize(sources.ids[i].size(), 0);
   if (!features.empty()) sources.features = join_rows(features);
-  if (sources.ids.empty())
+  if (shares_)
+    state_.join(EnsembleState(models_, reading_rows()), first_rows(reading_rows()));
+  else if (sources.ids.empty())
     reading_.state.emplace(models_, std::ssize(reading_.tokens));
   else
     reading_.state.emplace(models_, sources);
@@ -287,13 +319,21 @@ void Engine::begin_reading() {
 // tokens and join the others.
 void Engine::read(const Listener& listener) {
   Reading& r = reading_;
-  const int64_t length = std::ssize(r.tokens.front());
   Tensor logits;
-  if (looks_back_ && r.tokens.size() == 1 && (r.read > 0 || length > options_.prompt_tokens)) {
-    const int64_t end = std::min(length, r.read + options_.prompt_tokens);
-    logits = r.state->advance({Tokens(r.tokens[0].begin() + r.read, r.tokens[0].begin() + end)});
-    r.read = end;
-    if (end < length) return;
+  if (shares_) {
+    std::vector<Tokens> next(
+        static_cast<size_t>(state_.sequences() - reading_rows()));  // the others get none
+    next.insert(next.end(), r.tokens.begin(), r.tokens.end());
+    if (const int64_t length = std::ssize(next.back());
+        reading_rows() == 1 && (r.read > 0 || length > options_.prompt_tokens)) {
+      const int64_t end = std::min(length, r.read + options_.prompt_tokens);
+      next.back() = Tokens(next.back().begin() + r.read, next.back().begin() + end);
+      r.read = end;
+      logits = state_.advance(next);
+      if (end < length) return;
+    } else {
+      logits = state_.advance(next);
+    }
   } else {
     const bool prefix = models_.spec().order == Order::prefix;
     logits =
@@ -301,29 +341,36 @@ void Engine::read(const Listener& listener) {
                          looks_ ? &*looks_ : nullptr);
   }
   const auto best = continuations(r.requests, r.rows, logits);
+  const auto base = static_cast<int32_t>(shares_ ? state_.sequences() - reading_rows() : 0);
   Tokens rows;
   std::vector<SequencePtr> going_on;
   for (size_t i = 0; i < r.requests.size(); ++i) {
     Sequence& s = *r.requests[i];
     if (s.search) {
-      const Tokens grown = grow(s, best[i], r.rows[i], listener);
-      rows.insert(rows.end(), grown.begin(), grown.end());
-      if (!grown.empty()) going_on.push_back(std::move(r.requests[i]));
+      for (const int32_t row : grow(s, best[i], r.rows[i], listener)) rows.push_back(base + row);
+      if (!s.search->beams.empty()) going_on.push_back(std::move(r.requests[i]));
     } else if (const int32_t row = r.rows[i][0]; choose(s, logits.row<float>(row), listener)) {
-      rows.push_back(row);
+      rows.push_back(base + row);
       going_on.push_back(std::move(r.requests[i]));
     } else {
-      keep(s, *r.state, row);
+      keep(s, base + row);
     }
   }
-  if (active_.empty()) {
-    r.state->reorder(rows);
-    state_ = std::move(*r.state);
-  } else if (!rows.empty()) {
-    state_.join(*r.state, rows);
+  if (!shares_) {
+    if (active_.empty()) {
+      r.state->reorder(rows);
+      state_ = std::move(*r.state);
+    } else if (!rows.empty()) {
+      state_.join(*r.state, rows);
+    }
+    reading_ = {};
+  } else {
+    Tokens all = first_rows(active_rows());
+    all.insert(all.end(), rows.begin(), rows.end());
+    reading_ = {};
+    arrange(std::move(all));
   }
   for (SequencePtr& s : going_on) active_.push_back(std::move(s));
-  reading_ = {};
 }
 
 bool Engine::choose(Sequence& s, std::span<const float> logits, const Listener& listener) {
@@ -365,7 +412,7 @@ std::vector<int32_t> Engine::grow(Sequence& s, const std::vector<Continuation>& 
 void Engine::make_room() {
   if (options_.remembered_tokens == 0) return;
   std::vector<Tokens> rows = rows_of_active();
-  int64_t wanted = remembered() + state_.sequences();
+  int64_t wanted = remembered() + active_rows();
   std::vector<SequencePtr> interrupted;
   while (active_.size() > 1 && wanted > options_.remembered_tokens) {
     const auto last = std::ranges::min_element(
@@ -377,16 +424,15 @@ void Engine::make_room() {
     rows.erase(at);
   }
   if (interrupted.empty()) return;
-  state_.reorder(joined(rows));
+  arrange(joined(rows));
   for (SequencePtr& s : interrupted) wait(std::move(s));
 }
 
 std::vector<Tokens> Engine::drafts() {
   if (!drafts_) return {};
   // The pass itself adds a token to each sequence.
-  int64_t room = options_.remembered_tokens == 0
-                     ? std::numeric_limits<int64_t>::max()
-                     : options_.remembered_tokens - remembered() - state_.sequences();
+  int64_t room = options_.remembered_tokens == 0 ? std::numeric_limits<int64_t>::max()
+                                                 : options_.remembered_tokens - remembered() - active_rows();
   const std::vector<Tokens> rows = rows_of_active();
   std::vector<DraftQuery> queries;
   for (size_t i = 0; i < active_.size(); ++i) {
@@ -435,6 +481,7 @@ void Engine::decode(const Listener& listener) {
       next.push_back(std::move(fed));
     }
   }
+  next.resize(static_cast<size_t>(state_.sequences()));  // the others get none
   const Tensor logits =
       drafted.empty() ? state_.advance(next, {}, looks_ ? &*looks_ : nullptr) : state_.advance_all(next);
   const auto best = continuations(active_, rows, logits);
@@ -451,14 +498,12 @@ void Engine::decode(const Listener& listener) {
       kept.push_back(at);
       going_on.push_back(std::move(active_[i]));
     } else {
-      keep(s, state_, at);
+      keep(s, at);
       forget_drafts(s.number);
     }
   }
-  Tokens same(static_cast<size_t>(state_.sequences()));
-  std::iota(same.begin(), same.end(), 0);
-  if (kept != same) state_.reorder(kept);
   active_ = std::move(going_on);
+  arrange(std::move(kept));
 }
 
 bool Engine::accept(Sequence& s, int32_t at, const Tokens& draft, std::span<const int32_t> rows,

@@ -110,22 +110,26 @@ class Engine {
     std::vector<std::vector<int32_t>> rows;
     std::vector<std::vector<int32_t>> tokens;  // each sequence's
     std::vector<int32_t> prefixes;             // for a prefix LM
-    std::optional<EnsembleState> state;
-    int64_t read = 0;  // tokens of a single sequence that is read in parts
+    std::optional<EnsembleState> state;        // of its own, unless shares_
+    int64_t read = 0;                          // tokens of a single sequence that is read in parts
   };
 
   // A sequence that an ended request leaves, and its tokens.
   struct Kept {
     std::vector<int32_t> tokens;
-    EnsembleState state;
+    int32_t row;  // of state_
   };
 
   void begin_reading();
   // The kept sequence with the longest common beginning, and its length, at most all but the last of
   // `tokens`: that one's logits are wanted. Length 0: none.
   std::pair<std::list<Kept>::iterator, int64_t> find_kept(const std::vector<int32_t>& tokens);
-  // Keeps sequence number `at` of `state`, which `sequence` has ended with.
-  void keep(const Sequence& sequence, const EnsembleState& state, int32_t at);
+  // Keeps a row of state_, which `sequence` has ended with.
+  void keep(const Sequence& sequence, int32_t row);
+  // Orders the rows of state_ anew: those of active requests, the kept ones, those that are being read.
+  void arrange(std::vector<int32_t> active);
+  int64_t active_rows() const;
+  int64_t reading_rows() const { return shares_ ? std::ssize(reading_.tokens) : 0; }
   void read(const Listener& listener);
   void decode(const Listener& listener);
   void make_room();
@@ -140,14 +144,14 @@ class Engine {
   std::vector<std::vector<Continuation>> continuations(std::span<const SequencePtr> requests,
                                                        std::span<const std::vector<int32_t>> rows,
                                                        const Tensor& logits) const;
-  // Chooses the next token of sequence `at` of state_, and more as long as they are those of its draft.
+  // Chooses the next token of row `at` of state_, and more as long as they are those of its draft.
   // rows[i]: the row of logits after i tokens of the draft. Returns true if the request goes on.
   bool accept(Sequence& sequence, int32_t at, const std::vector<int32_t>& draft,
               std::span<const int32_t> rows, const Tensor& logits, const Listener& listener);
   // Grows a search's beams. Returns the rows that they go on from; none: the search has ended.
   std::vector<int32_t> grow(Sequence& sequence, const std::vector<Continuation>& best,
                             std::span<const int32_t> rows, const Listener& listener);
-  // The sequences of state_ that each active request has.
+  // The rows of state_ that each active request has.
   std::vector<std::vector<int32_t>> rows_of_active() const;
   // The last tokens of prompt and output that the context has room for; `beam`: of a search.
   std::vector<int32_t> window(const Sequence& sequence, int64_t beam = 0) const;
@@ -158,14 +162,16 @@ class Engine {
 
   Ensemble models_;
   EngineOptions options_;
-  bool bounded_;     // an output ends at the context, because its prompt or source is read as a whole
-  bool looks_back_;  // prompts may be read in parts
-  bool drafts_;      // new tokens may be read several at a time
+  bool bounded_;  // an output ends at the context, because its prompt or source is read as a whole
+  // Prompts may be read in parts, and all sequences are rows of one state: what is kept is shared until
+  // somebody writes to it.
+  bool shares_;
+  bool drafts_;  // new tokens may be read several at a time
   int64_t added_ = 0;
   std::deque<SequencePtr> waiting_;  // by priority, then by arrival
   Reading reading_;
-  std::vector<SequencePtr> active_;  // in the order of their sequences in state_
-  EnsembleState state_;
+  std::vector<SequencePtr> active_;  // in the order of their rows
+  EnsembleState state_;              // see arrange()
   std::optional<AttentionRows> looks_;
   std::list<Kept> kept_;  // the last used one first
   int64_t spared_ = 0;

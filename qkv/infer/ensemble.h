@@ -32,7 +32,7 @@ class EnsembleState {
   EnsembleState(const Ensemble& models, const Sources& sources);
 
   // The logits of a single model, or the logarithm of the mean of several models' probabilities. f32
-  // [sequences, V]. `probe` sees the first model's intermediate values.
+  // [sequences that get tokens, V]. `probe` sees the first model's intermediate values.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                  Probe* probe = nullptr);
   // The same after every token, f32 [N, V].

@@ -16,11 +16,12 @@ void RecurrentState::begin(const Tensor& first) {
   check(first.dtype() == DType::f32 && first.shape() == Shape({sequences(), width_}),
         "recurrent state: expected f32 [{}, {}], got {} {}", sequences(), width_, name_of(first.dtype()),
         first.shape());
-  for (int64_t s = 0; s < sequences(); ++s) keep(s, 0, first, s);
+  for (int64_t s = 0; s < sequences(); ++s)
+    if (kept_[s].empty()) keep(s, 0, first, s);
 }
 
 bool RecurrentState::begun() const {
-  return kept_.empty() || !kept_[0].empty();
+  return std::ranges::none_of(kept_, [](const std::vector<Snapshot>& kept) { return kept.empty(); });
 }
 
 void RecurrentState::append(const Tensor& states, std::span<const int32_t> offsets) {
