@@ -149,6 +149,12 @@ bool DecodeState::can_truncate(int64_t sequence, int64_t length) const {
   return length <= lengths_[sequence] && states_.can_truncate(sequence, length);
 }
 
+int64_t DecodeState::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& state : states_.all()) bytes += state->bytes();
+  return bytes;
+}
+
 std::vector<std::vector<Tensor>> DecodeState::save() const {
   check(!source_.defined(), "save: the sources are not encoded yet");
   std::vector<std::vector<Tensor>> layers;

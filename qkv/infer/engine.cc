@@ -1,12 +1,12 @@
 #include "qkv/infer/engine.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "qkv/base/parallel.h"
+#include "qkv/nn/layer_state.h"
 #include "qkv/nn/recurrent_state.h"
 #include "qkv/ops/parts.h"
 
@@ -20,6 +20,19 @@ constexpr int64_t kFollowing = 16;  // tokens that must have room beside a promp
 constexpr int64_t kMostDrafted = EngineOptions::kMostDrafted;
 static_assert(kMostDrafted < RecurrentState::kKept);  // recurrences go back by no more
 constexpr int64_t kFirstDraft = 4;                    // tokens
+
+constexpr int64_t kPageTokens = KeyValueState::kPageRows;
+
+// Memory of so many tokens in all layers' states.
+int64_t page_bytes(const Ensemble& models) {
+  const Tokens page(std::min<int64_t>(kPageTokens, models.spec().longest()), 0);
+  EnsembleState state = models.spec().architecture == Architecture::encoder_decoder
+                            ? EnsembleState(models, Sources(std::vector<Tokens>{{0}}))
+                            : EnsembleState(models, 1);
+  const NoGrad guard;
+  state.advance({page});
+  return state.bytes();
+}
 
 // 0, ..., n - 1
 Tokens first_rows(int64_t n) {
@@ -61,10 +74,11 @@ Engine::Engine(const Ensemble& models, const EngineOptions& options)
       drafts_(options.drafter != nullptr && options.cached && !options.attention &&
               std::ranges::all_of(models.models(),
                                   [](const Transformer* m) { return continues_in_parts(m->spec()); })),
-      state_(models, 0) {
+      state_(models, 0),
+      page_bytes_(options.memory_bytes > 0 ? page_bytes(models) : 0) {
   check(options.drafted_tokens > 0 && options.drafted_tokens <= kMostDrafted,
         "engine: drafts have 1 to {} tokens, got {}", kMostDrafted, options.drafted_tokens);
-  check(options.sequences > 0 && options.prompt_tokens > 0 && options.remembered_tokens >= 0,
+  check(options.sequences > 0 && options.prompt_tokens > 0 && options.memory_bytes >= 0,
         "engine: expected room for sequences and for tokens of prompts");
   if (options.attention) looks_.emplace(models.spec());
   check(options.cached || models.spec().order != Order::prefix, "generate: a prefix LM remembers its prompt");
@@ -145,7 +159,10 @@ void Engine::arrange(Tokens rows) {
   const auto active = static_cast<int32_t>(rows.size());
   for (const Kept& k : kept_) rows.push_back(k.row);
   for (int64_t i = reading_rows(); i > 0; --i) rows.push_back(static_cast<int32_t>(state_.sequences() - i));
-  if (rows != first_rows(state_.sequences())) state_.reorder(rows);
+  if (rows.empty())
+    state_ = EnsembleState(models_, 0);  // sources would stay
+  else if (rows != first_rows(state_.sequences()))
+    state_.reorder(rows);
   int32_t next = active;
   for (Kept& k : kept_) k.row = next++;
 }
@@ -158,13 +175,6 @@ std::vector<Tokens> Engine::rows_of_active() const {
     for (int32_t& row : rows) row = next++;
   }
   return out;
-}
-
-int64_t Engine::remembered() const {
-  int64_t tokens = 0;
-  for (int64_t row = 0; row < active_rows(); ++row) tokens += state_.length(row);
-  for (const Tokens& of : reading_.tokens) tokens += std::ssize(of);
-  return tokens;
 }
 
 int64_t Engine::kept() const {
@@ -222,9 +232,20 @@ std::vector<int32_t> Engine::window(const Sequence& s, int64_t beam) const {
   return all;
 }
 
-int64_t Engine::tokens_of(const Sequence& s) const {
-  const int64_t read = std::ssize(s.request.prompt) + std::ssize(s.output(0));
-  return s.most_rows() * (std::min(models_.spec().longest(), read) + kFollowing);
+int64_t Engine::bytes_of(const Sequence& s) const {
+  const auto pages = [](int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; };
+  const int64_t read = std::ssize(s.request.prompt) + std::ssize(s.output(0)),
+                row = pages(std::min(models_.spec().longest(), read + kFollowing));
+  return page_bytes_ * (s.most_rows() * row + pages(std::ssize(s.request.source)));
+}
+
+bool Engine::has_room(int64_t bytes, std::list<Kept>::const_iterator needed) {
+  while (this->bytes() + bytes > options_.memory_bytes) {
+    if (kept_.empty() || std::prev(kept_.cend()) == needed) return false;
+    kept_.pop_back();
+    arrange(first_rows(active_rows()));
+  }
+  return true;
 }
 
 // Equal prompts are computed once if this is equal, too. Sources of features, or with global
@@ -243,9 +264,8 @@ void Engine::begin_reading() {
   std::map<std::pair<Tokens, Tokens>, int32_t> places;
   Sources sources;
   std::vector<Tensor> features;
-  int64_t room = options_.remembered_tokens == 0 ? std::numeric_limits<int64_t>::max()
-                                                 : options_.remembered_tokens - remembered(),
-          left = options_.prompt_tokens;
+  const bool bounded = options_.memory_bytes > 0;
+  int64_t promised = 0, left = options_.prompt_tokens;
   std::pair kept(kept_.end(), int64_t{0});
   int64_t sequences = 0;
   for (const SequencePtr& s : active_) sequences += s->most_rows();
@@ -272,10 +292,9 @@ void Engine::begin_reading() {
       if (kept.second > 0) left = 0;  // it is read alone
     }
     // Some tokens will follow; where there is no room for them, it would soon be interrupted.
-    const int64_t remembers = tokens_of(next);
-    if (!(first && alone) && remembers > room) break;
+    if (bounded && !has_room(promised + bytes_of(next), kept.first) && !(first && alone)) break;
     if (reads > 0 && !first && reads > left) break;
-    room -= remembers;
+    promised += bytes_of(next);
     left -= reads;
     sequences += next.most_rows();
     Tokens& rows = reading_.rows.emplace_back();
@@ -299,6 +318,7 @@ void Engine::begin_reading() {
     state_.reorder(rows);
     state_.truncate(state_.sequences() - 1, common);
     reading_.read = common;
+    reading_.rows_of_state = 1;
     spared_ += common;
     kept_.splice(kept_.begin(), kept_, from);
     return;
@@ -307,12 +327,14 @@ void Engine::begin_reading() {
   if (std::ranges::all_of(sources.globals, &Tokens::empty)) sources.globals.clear();
   for (size_t i = 0; i < sources.globals.size(); ++i) sources.globals[i].resize(sources.ids[i].size(), 0);
   if (!features.empty()) sources.features = join_rows(features);
-  if (shares_)
-    state_.join(EnsembleState(models_, reading_rows()), first_rows(reading_rows()));
-  else if (sources.ids.empty())
+  if (shares_) {
+    const int64_t rows = reading_.rows_of_state = std::ssize(reading_.tokens);
+    state_.join(EnsembleState(models_, rows), first_rows(rows));
+  } else if (sources.ids.empty()) {
     reading_.state.emplace(models_, std::ssize(reading_.tokens));
-  else
+  } else {
     reading_.state.emplace(models_, sources);
+  }
 }
 
 // Reads the prompts, or the next part of a single one. When all is read, their requests have their first
@@ -357,7 +379,7 @@ void Engine::read(const Listener& listener) {
     }
   }
   if (!shares_) {
-    if (active_.empty()) {
+    if (!rows.empty() && active_.empty()) {
       r.state->reorder(rows);
       state_ = std::move(*r.state);
     } else if (!rows.empty()) {
@@ -410,29 +432,23 @@ std::vector<int32_t> Engine::grow(Sequence& s, const std::vector<Continuation>& 
 
 // Interrupts sequences until there is room for a token of each.
 void Engine::make_room() {
-  if (options_.remembered_tokens == 0) return;
-  std::vector<Tokens> rows = rows_of_active();
-  int64_t wanted = remembered() + active_rows();
-  std::vector<SequencePtr> interrupted;
-  while (active_.size() > 1 && wanted > options_.remembered_tokens) {
+  if (options_.memory_bytes == 0) return;
+  // Each row may begin a page, or write to a shared one, and a draft another.
+  const auto wanted = [&] { return active_rows() * page_bytes_ * (drafts_ ? 2 : 1); };
+  while (!has_room(wanted(), kept_.cend()) && active_.size() > 1) {
     const auto last = std::ranges::min_element(
         active_, {}, [](const SequencePtr& s) { return std::pair(s->request.priority, -s->number); });
-    const auto at = rows.begin() + (last - active_.begin());
-    for (const int32_t row : *at) wanted -= state_.length(row) + 1;
-    interrupted.push_back(std::move(*last));
+    std::vector<Tokens> rows = rows_of_active();
+    rows.erase(rows.begin() + (last - active_.begin()));
+    SequencePtr interrupted = std::move(*last);
     active_.erase(last);
-    rows.erase(at);
+    arrange(joined(rows));
+    wait(std::move(interrupted));
   }
-  if (interrupted.empty()) return;
-  arrange(joined(rows));
-  for (SequencePtr& s : interrupted) wait(std::move(s));
 }
 
 std::vector<Tokens> Engine::drafts() {
   if (!drafts_) return {};
-  // The pass itself adds a token to each sequence.
-  int64_t room = options_.remembered_tokens == 0 ? std::numeric_limits<int64_t>::max()
-                                                 : options_.remembered_tokens - remembered() - active_rows();
   const std::vector<Tokens> rows = rows_of_active();
   std::vector<DraftQuery> queries;
   for (size_t i = 0; i < active_.size(); ++i) {
@@ -444,9 +460,7 @@ std::vector<Tokens> Engine::drafts() {
     const Request& r = s.request;
     const int64_t written = std::ssize(s.written), left = r.max_new_tokens - r.begun - written - 1,
                   fits = models_.spec().longest() - state_.length(rows[i][0]) - 1,
-                  most =
-                      std::max<int64_t>(0, std::min({s.drafted, options_.drafted_tokens, left, fits, room}));
-    room -= most;
+                  most = std::max<int64_t>(0, std::min({s.drafted, options_.drafted_tokens, left, fits}));
     queries.push_back({s.number, &r, s.written, most});
   }
   std::vector<DraftQuery> asked;

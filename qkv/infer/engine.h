@@ -36,10 +36,11 @@ struct EngineOptions {
   // Tokens of prompts and sources that are read between two steps of decoding. A longer prompt is read in
   // parts, where a token's states depend on nothing after it.
   int64_t prompt_tokens = 256;
-  // Tokens of all sequences that are remembered at the same time; 0: no limit. If there is no room for one
-  // more, the engine interrupts the request of the lowest priority that came last, and reads it again later.
-  // A single request always has room.
-  int64_t remembered_tokens = 0;
+  // Memory of the keys and values of all sequences, also of what is kept; 0: no limit. Shared pages count
+  // once, and buffers may be larger by half while they grow. If there is no room for a step, what is kept
+  // goes first. Then the engine interrupts the request of the lowest priority that came last, and reads it
+  // again later. A single request always has room.
+  int64_t memory_bytes = 0;
   // Tokens of prompts and outputs that have ended which stay remembered besides, for requests that begin with
   // them. Those that were not used for longest go first. 0: none. Not for models with sources, nor where a
   // token sees those behind it.
@@ -92,8 +93,8 @@ class Engine {
   // Numbers of requests that are decoded now, and of those that wait or whose prompts are being read.
   int64_t decoding() const { return std::ssize(active_); }
   int64_t waiting() const { return std::ssize(waiting_) + std::ssize(reading_.requests); }
-  // Tokens that are remembered now, and those that are kept of requests that have ended.
-  int64_t remembered() const;
+  // Memory of what is remembered now, and tokens that are kept of requests that have ended.
+  int64_t bytes() const { return state_.bytes() + (reading_.state ? reading_.state->bytes() : 0); }
   int64_t kept() const;
   // Tokens of prompts that did not have to be read, because they were kept.
   int64_t spared() const { return spared_; }
@@ -112,6 +113,7 @@ class Engine {
     std::vector<int32_t> prefixes;             // for a prefix LM
     std::optional<EnsembleState> state;        // of its own, unless shares_
     int64_t read = 0;                          // tokens of a single sequence that is read in parts
+    int64_t rows_of_state = 0;                 // last rows of state_ that are these sequences, if shares_
   };
 
   // A sequence that an ended request leaves, and its tokens.
@@ -129,7 +131,7 @@ class Engine {
   // Orders the rows of state_ anew: those of active requests, the kept ones, those that are being read.
   void arrange(std::vector<int32_t> active);
   int64_t active_rows() const;
-  int64_t reading_rows() const { return shares_ ? std::ssize(reading_.tokens) : 0; }
+  int64_t reading_rows() const { return reading_.rows_of_state; }
   void read(const Listener& listener);
   void decode(const Listener& listener);
   void make_room();
@@ -155,8 +157,10 @@ class Engine {
   std::vector<std::vector<int32_t>> rows_of_active() const;
   // The last tokens of prompt and output that the context has room for; `beam`: of a search.
   std::vector<int32_t> window(const Sequence& sequence, int64_t beam = 0) const;
-  // Tokens that a request remembers when its prompt was read and some have followed.
-  int64_t tokens_of(const Sequence& sequence) const;
+  // Memory that a request may take when its prompt was read and some tokens have followed.
+  int64_t bytes_of(const Sequence& sequence) const;
+  // True if so much more fits, where need be without what was kept, but for `needed`.
+  bool has_room(int64_t bytes, std::list<Kept>::const_iterator needed);
   std::vector<int32_t> source_key(const Sequence& sequence) const;
   void wait(SequencePtr sequence);
 
@@ -174,6 +178,7 @@ class Engine {
   EnsembleState state_;              // see arrange()
   std::optional<AttentionRows> looks_;
   std::list<Kept> kept_;  // the last used one first
+  int64_t page_bytes_;    // memory of a page of tokens in all layers
   int64_t spared_ = 0;
   Drafting drafting_;
 };

@@ -92,6 +92,12 @@ void EnsembleState::join(const EnsembleState& other, std::span<const int32_t> se
   for (size_t i = 0; i < states_.size(); ++i) states_[i].join(other.states_[i], sequences);
 }
 
+int64_t EnsembleState::bytes() const {
+  int64_t bytes = 0;
+  for (const DecodeState& state : states_) bytes += state.bytes();
+  return bytes;
+}
+
 EnsembleState::Saved EnsembleState::save() const {
   Saved out;
   for (const DecodeState& state : states_) out.push_back(state.save());

@@ -43,6 +43,7 @@ class EnsembleState {
   void join(const EnsembleState& other, std::span<const int32_t> sequences);
   void truncate(int64_t sequence, int64_t length);
   bool can_truncate(int64_t sequence, int64_t length) const;
+  int64_t bytes() const;
   // Each model's states; see DecodeState.
   using Saved = std::vector<std::vector<std::vector<Tensor>>>;
   Saved save() const;

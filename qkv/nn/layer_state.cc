@@ -202,6 +202,12 @@ void KeyValueState::truncate(int64_t sequence, int64_t length) {
   for (; std::ssize(own) * kPageRows >= length + kPageRows; own.pop_back()) leave_page(own.back());
 }
 
+int64_t KeyValueState::bytes() const {
+  if (!filled()) return 0;
+  const int64_t pages = std::ssize(users_) - std::ssize(free_);
+  return pages * kPageRows * kv_heads_ * (d_qk_ + d_vo_) * static_cast<int64_t>(size_of(keys_.dtype()));
+}
+
 std::vector<Tensor> KeyValueState::save() const {
   const Tensor lengths = Tensor::of({sequences()}, lengths_);
   if (!keys_.defined()) return {lengths};
@@ -317,6 +323,14 @@ void SourceState::join(const LayerState& state, std::span<const int32_t> sequenc
   }
   lengths_ = std::move(lengths);
   begins_ = std::move(begins);
+}
+
+int64_t SourceState::bytes() const {
+  return filled()
+             ? static_cast<int64_t>(
+                   keys_.x.bytes() +
+                   (values_.x.value_bytes().data() == keys_.x.value_bytes().data() ? 0 : values_.x.bytes()))
+             : 0;
 }
 
 std::vector<Tensor> SourceState::save() const {

@@ -27,6 +27,8 @@ class LayerState {
   virtual void truncate(int64_t sequence, int64_t length) = 0;
   // True if truncate() can go back to this length.
   virtual bool can_truncate(int64_t sequence, int64_t to) const { return to <= length(sequence); }
+  // Memory of all that is remembered; parts that sequences share count once.
+  virtual int64_t bytes() const = 0;
   // Save the state as plain tensors, and load it.
   virtual std::vector<Tensor> save() const = 0;
   virtual void load(const std::vector<Tensor>& saved) = 0;
@@ -63,6 +65,8 @@ class KeyValueState : public LayerState {
   // Pages that the other's sequences share stay shared.
   void join(const LayerState& other, std::span<const int32_t> sequences) override;
   void truncate(int64_t sequence, int64_t length) override;
+  // Of pages in use. The buffers may be larger by half.
+  int64_t bytes() const override;
   // Lengths, and the rows of all sequences one after another.
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;
@@ -108,6 +112,7 @@ class SourceState : public LayerState {
   void join(const LayerState& other, std::span<const int32_t> sequences) override;
   void truncate(int64_t /*sequence*/, int64_t /*length*/) override {}
   bool can_truncate(int64_t /*sequence*/, int64_t /*to*/) const override { return true; }
+  int64_t bytes() const override;
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;
 

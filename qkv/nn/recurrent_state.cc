@@ -1,6 +1,7 @@
 #include "qkv/nn/recurrent_state.h"
 
 #include <algorithm>
+#include <set>
 
 namespace qkv {
 
@@ -84,6 +85,13 @@ void RecurrentState::truncate(int64_t sequence, int64_t length) {
         "truncate: a recurrence goes back by {} tokens at most, or to the start: sequence {} from {} to {}",
         kKept - 1, sequence, this->length(sequence), length);
   kept.erase(at + 1, kept.end());
+}
+
+int64_t RecurrentState::bytes() const {
+  std::set<const void*> states;
+  for (const std::vector<Snapshot>& kept : kept_)
+    for (const Snapshot& s : kept) states.insert(s.state.get());
+  return std::ssize(states) * width_ * static_cast<int64_t>(sizeof(float));
 }
 
 std::vector<Tensor> RecurrentState::save() const {

@@ -17,9 +17,9 @@ class RecurrentState : public LayerState {
 
   RecurrentState(int64_t sequences, int64_t width) : width_(width), kept_(sequences) {}
 
-  // first f32 [sequences, width]: the first states of the sequences. REQUIRES: !begun().
+  // first f32 [sequences, width]: the first states of the sequences that have none yet. REQUIRES: !begun().
   void begin(const Tensor& first);
-  bool begun() const;
+  bool begun() const;  // all have
   // states f32 [N, width] after each new token: sequence s appends rows [offsets[s], offsets[s + 1]).
   // REQUIRES: begun().
   void append(const Tensor& states, std::span<const int32_t> offsets);
@@ -33,6 +33,7 @@ class RecurrentState : public LayerState {
   // Throws Error if there is no snapshot of that length: it must be 0, or one of the last kKept.
   void truncate(int64_t sequence, int64_t length) override;
   bool can_truncate(int64_t sequence, int64_t to) const override;
+  int64_t bytes() const override;
   // The number of snapshots of each sequence, their lengths, and the snapshots, one per row.
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;

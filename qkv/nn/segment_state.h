@@ -34,6 +34,7 @@ class SegmentState : public LayerState {
   void reorder(std::span<const int32_t> sources) override;
   void join(const LayerState& other, std::span<const int32_t> sequences) override;
   void truncate(int64_t sequence, int64_t length) override;
+  int64_t bytes() const override { return rows_.defined() ? static_cast<int64_t>(rows_.bytes()) : 0; }
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;
 

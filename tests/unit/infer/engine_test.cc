@@ -95,6 +95,15 @@ std::unique_ptr<Transformer> quantized(WeightType type) {
   return model;
 }
 
+// Memory of so many pages of 16 tokens.
+int64_t pages_of(const Ensemble& model, int64_t pages) {
+  const bool pairs = model.spec().architecture == Architecture::encoder_decoder;
+  EnsembleState state =
+      pairs ? EnsembleState(model, Sources(std::vector<Tokens>{{0}})) : EnsembleState(model, 1);
+  state.advance({Tokens(16, 0)});
+  return pages * state.bytes();
+}
+
 // The tokens that a request got.
 struct Output {
   Tokens tokens;
@@ -177,8 +186,8 @@ class Schedule {
       : model_(model), attention_(attention), random_(seed) {}
 
   void run() {
-    const int64_t sequences[] = {1, 2, 3, 100}, prompt_tokens[] = {1, 3, 8, 256},
-                  remembered[] = {0, 0, 20, 60}, kept[] = {0, 0, 30, 200};
+    const int64_t sequences[] = {1, 2, 3, 100}, prompt_tokens[] = {1, 3, 8, 256}, pages[] = {0, 0, 3, 8},
+                  kept[] = {0, 0, 30, 200};
     NgramDrafter ngrams(1);
     Scribbler scribbler;
     ModelDrafter itself(*model_.models()[0], model_.spec());
@@ -190,7 +199,7 @@ class Schedule {
     sequences_ = one_of(sequences);
     Engine engine(model_, {.sequences = sequences_,
                            .prompt_tokens = one_of(prompt_tokens),
-                           .remembered_tokens = one_of(remembered),
+                           .memory_bytes = pages_of(model_, one_of(pages)),
                            .kept_tokens = one_of(kept),
                            .prompt_cache = cached ? &cache : nullptr,
                            .drafter = drafters[below(5)],
@@ -222,7 +231,7 @@ class Schedule {
     }
     EXPECT_EQ(engine.decoding(), 0);
     EXPECT_EQ(engine.waiting(), 0);
-    EXPECT_EQ(engine.remembered(), 0);
+    EXPECT_TRUE(engine.kept() > 0 || engine.bytes() == 0);
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto id = static_cast<int64_t>(i);
       SCOPED_TRACE(i);
@@ -414,7 +423,8 @@ TEST(NgramDrafter, FindsWhatFollowed) {
 // Steps remember no more than the options say.
 TEST_F(EngineTest, RemembersNoMoreThanItMay) {
   const auto model = drawn(of_rotary());
-  Engine engine(*model, {.remembered_tokens = 70});
+  const int64_t budget = pages_of(*model, 9);
+  Engine engine(*model, {.memory_bytes = budget});
   for (int i = 0; i < 9; ++i)
     engine.add({.prompt = Tokens(static_cast<size_t>(8 + i), 3), .max_new_tokens = 20, .priority = i % 2});
   int64_t tokens = 0, most = 0;
@@ -422,7 +432,7 @@ TEST_F(EngineTest, RemembersNoMoreThanItMay) {
     ++tokens;
     return true;
   })) {
-    EXPECT_LE(engine.remembered(), 70);
+    EXPECT_LE(engine.bytes(), budget);
     most = std::max(most, engine.decoding());
   }
   EXPECT_EQ(tokens, 9 * 20);
@@ -436,7 +446,7 @@ TEST_F(EngineTest, InterruptedSearchesGoOn) {
     ModelSpec longer = spec;
     longer.context = 60;
     const auto model = drawn(longer);
-    Engine engine(*model, {.remembered_tokens = 100, .attention = pairs});
+    Engine engine(*model, {.memory_bytes = pages_of(*model, 10), .attention = pairs});
     std::vector<Request> requests;
     for (int64_t i = 0; i < 2; ++i) {
       Request r{.prompt = Tokens(i == 0 ? 2 : 10, 5), .max_new_tokens = 35, .priority = i};
@@ -457,6 +467,39 @@ TEST_F(EngineTest, InterruptedSearchesGoOn) {
     for (int64_t i = 0; i < 2; ++i)
       outputs[i].expect(alone(*model, requests[static_cast<size_t>(i)], pairs), false);
   }
+}
+
+// Many requests with equal beginnings come, go, are cancelled and interrupted: no page is lost.
+TEST_F(EngineTest, LosesNoPages) {
+  const auto model = drawn(of_rotary());
+  const int64_t budget = pages_of(*model, 14);
+  NgramDrafter ngrams(1);
+  Engine engine(*model, {.sequences = 6, .memory_bytes = budget, .kept_tokens = 90, .drafter = &ngrams});
+  std::mt19937 random(1);
+  for (int step = 0; step < 3000; ++step) {
+    if (random() % 4 == 0) {
+      Request r{.prompt = Tokens(1 + random() % 30, 3),
+                .max_new_tokens = 1 + static_cast<int64_t>(random() % 25)};
+      r.prompt.back() = static_cast<int32_t>(random() % 8);
+      r.seed = random();
+      if (random() % 5 == 0) r.search = BeamOptions{.beams = 2, .max_new_tokens = r.max_new_tokens};
+      engine.add(std::move(r));
+    }
+    if (random() % 16 == 0) engine.cancel(static_cast<int64_t>(random() % 700));
+    engine.step(nullptr);
+    ASSERT_LE(engine.bytes(), budget);
+  }
+  while (engine.step(nullptr)) {
+  }
+  // Only pages of what is kept are left.
+  EXPECT_GT(engine.kept(), 0);
+  EXPECT_LE(engine.kept(), 90);
+  EXPECT_LE(engine.bytes(), pages_of(*model, 90 / 16 + 90 / 8));
+  for (int32_t i = 0; i < 3; ++i) engine.add({.prompt = Tokens(31, 20 + i), .max_new_tokens = 1});
+  while (engine.step(nullptr)) {
+  }
+  EXPECT_EQ(engine.kept(), 2 * 31);
+  EXPECT_EQ(engine.bytes(), pages_of(*model, 4));
 }
 
 // A conversation: each request begins with the one before and its answer.
@@ -497,7 +540,7 @@ TEST_F(EngineTest, InterruptedPrefixesAreNoLongerPrompts) {
   spec.context = 200;
   const auto model = drawn(spec);
   const Request interrupted = {.prompt = {1, 2, 3}, .max_new_tokens = 40};
-  Engine engine(*model, {.remembered_tokens = 120});
+  Engine engine(*model, {.memory_bytes = pages_of(*model, 9)});
   std::map<int64_t, Output> outputs;
   const auto listener = [&](const NewToken& t) {
     outputs[t.request].add(t);

@@ -137,7 +137,7 @@ TEST_F(DecodeStateTest, RefusesWhatDoesNotFitAndStaysAsItWas) {
   DecodeState state(*model, 2);
   state.advance({{1, 2, 3}, {4, 5}});
   expect_error([&] { state.advance({{1}}); }, {"2 sequences", "1"});
-  expect_error([&] { state.advance({{1}, {}}); }, {"sequence 1", "no token"});
+  expect_error([&] { state.advance({{}, {}}); }, {"no sequence got a token"});
   expect_error([&] { state.advance({Tokens(10, 1), {1}}); }, {"sequence 0", "13 tokens", "context is 12"});
   expect_error([&] { state.advance({{1}, {29}}); }, {"token id 29", "29 rows"});
   expect_error([&] { state.reorder(Tokens{2}); }, {"reorder", "2"});
@@ -148,6 +148,11 @@ TEST_F(DecodeStateTest, RefusesWhatDoesNotFitAndStaysAsItWas) {
   const Tensor logits = state.advance({{6}, {7}});
   expect_near(row(logits, 0), logits_of(*model, {1, 2, 3, 6}));
   expect_near(row(logits, 1), logits_of(*model, {4, 5, 7}));
+  // A sequence that gets no token has no row, and stays as it is.
+  const Tensor second = state.advance({{}, {8, 9}});
+  ASSERT_EQ(second.dim(0), 1);
+  expect_near(row(second, 0), logits_of(*model, {4, 5, 7, 8, 9}));
+  expect_near(row(state.advance({{8}, {}}), 0), logits_of(*model, {1, 2, 3, 6, 8}));
 }
 
 GenerateOptions greedy(int64_t tokens, bool cached = true) {
