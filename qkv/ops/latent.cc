@@ -3,8 +3,10 @@
 #include <vector>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/base/parallel.h"
 #include "qkv/kernels/gemm.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/weight_product.h"
 
 namespace qkv {
 namespace {
@@ -85,15 +87,22 @@ Tensor queries_for_latent(const Tensor& q, const Tensor& weight, int64_t heads, 
   with_float_type("queries_for_latent", q.dtype(), [&]<typename T>(T) {
     const T* from = q.data<T>();
     T* to = out.mutable_data<T>();
+    Tensor turned = Tensor::empty({latent, width}, q.dtype());  // the order in which rows stand alone
     for (int64_t h = 0; h < heads; ++h) {
-      matrix_product({.m = q.rows(),
-                      .n = latent,
-                      .k = width,
-                      .out = q.dtype(),
-                      .a = dense(from + h * head + common, q.dtype(), q.width()),
-                      .b = dense(weight.data<T>() + h * width * latent, q.dtype(), latent),
-                      .c = to + h * out_head,
-                      .c_stride = out.width()});
+      const T* w = weight.data<T>() + h * width * latent;
+      T* turned_to = turned.mutable_data<T>();
+      parallel_for(latent, row_grain(width), [&](int64_t l, int64_t end) {
+        for (; l < end; ++l)
+          for (int64_t i = 0; i < width; ++i) turned_to[l * width + i] = w[i * latent + l];
+      });
+      multiply_rows({.m = q.rows(),
+                     .n = latent,
+                     .k = width,
+                     .out = q.dtype(),
+                     .a = dense(from + h * head + common, q.dtype(), q.width()),
+                     .b = dense(turned_to, q.dtype(), width, true),
+                     .c = to + h * out_head,
+                     .c_stride = out.width()});
       for (int64_t r = 0; r < q.rows(); ++r)
         std::copy_n(from + r * q.width() + h * head, common, to + r * out.width() + h * out_head + latent);
     }
@@ -113,14 +122,14 @@ Tensor values_from_latent(const Tensor& x, const Tensor& weight, int64_t first, 
   Tensor out = Tensor::empty({x.rows(), heads * width}, x.dtype());
   with_float_type("values_from_latent", x.dtype(), [&]<typename T>(T) {
     for (int64_t h = 0; h < heads; ++h)
-      matrix_product({.m = x.rows(),
-                      .n = width,
-                      .k = latent,
-                      .out = x.dtype(),
-                      .a = dense(x.data<T>() + h * latent, x.dtype(), x.width()),
-                      .b = dense(weight.data<T>() + (first + h * width) * latent, x.dtype(), latent, true),
-                      .c = out.mutable_data<T>() + h * width,
-                      .c_stride = out.width()});
+      multiply_rows({.m = x.rows(),
+                     .n = width,
+                     .k = latent,
+                     .out = x.dtype(),
+                     .a = dense(x.data<T>() + h * latent, x.dtype(), x.width()),
+                     .b = dense(weight.data<T>() + (first + h * width) * latent, x.dtype(), latent, true),
+                     .c = out.mutable_data<T>() + h * width,
+                     .c_stride = out.width()});
   });
   return out;
 }

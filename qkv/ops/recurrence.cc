@@ -6,6 +6,7 @@
 #include "qkv/autograd/graph.h"
 #include "qkv/kernels/gemm.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/weight_product.h"
 
 namespace qkv {
 
@@ -116,7 +117,7 @@ void forward(const Run<T>& run) {
     const float* before = run.state_before(t);
     float* gates = run.gates + start * columns;
     // A GRU computes z and r first: the candidate needs r.
-    matrix_product(product(count, gru ? 2 * n : columns, n, h, n, run.weight, true, gates, columns));
+    multiply_rows(product(count, gru ? 2 * n : columns, n, h, n, run.weight, true, gates, columns));
     if (gru) {
       T* reset = run.reset + start * n;
       parallel_for(count, row_grain(4 * n), [&](int64_t r, int64_t end) {
@@ -126,7 +127,7 @@ void forward(const Run<T>& run) {
           for (int64_t j = 0; j < n; ++j) reset[r * n + j] = T(row[n + j] * before[r * n + j]);
         }
       });
-      matrix_product(product(count, n, n, reset, n, run.weight + 2 * n * n, true, gates + 2 * n, columns));
+      multiply_rows(product(count, n, n, reset, n, run.weight + 2 * n * n, true, gates + 2 * n, columns));
     }
     parallel_for(count, row_grain(4 * n), [&](int64_t r, int64_t end) {
       for (; r < end; ++r)

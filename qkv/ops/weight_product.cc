@@ -43,6 +43,10 @@ ActivationWatch::~ActivationWatch() {
   watching = nullptr;
 }
 
+void multiply_rows(const Product& p) {
+  rows_stand_alone() && row_product_takes(p) ? row_product(p) : matrix_product(p);
+}
+
 void multiply_by_weight(Product p, const Weight& weight) {
   if (watching != nullptr) (*watching)(weight, p.a, p.m, p.k);
   const Product whole = p;
@@ -52,7 +56,7 @@ void multiply_by_weight(Product p, const Weight& weight) {
     p.b.transposed = true;
     p.bias = whole.bias != nullptr ? whole.bias + run.first : nullptr;
     p.c = static_cast<std::byte*>(whole.c) + run.first * size_of(p.out);
-    rows_stand_alone() && row_product_takes(p) ? row_product(p) : matrix_product(p);
+    multiply_rows(p);
   }
 }
 

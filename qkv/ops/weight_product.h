@@ -12,6 +12,10 @@ namespace qkv {
 // type, or quantised blocks, or for f32 also f16 or bf16.
 void expect_weight(std::string_view op, const Weight& weight, DType t);
 
+// A product of rows of activations, as part of a forward pass: in inference each row of the result has bits
+// of its own, where row_product() takes it.
+void multiply_rows(const Product& p);
+
 // C = A W^T + bias for a weight [n, k]; `p` has all but B.
 void multiply_by_weight(Product p, const Weight& weight);
 

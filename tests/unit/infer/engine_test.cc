@@ -68,6 +68,13 @@ ModelSpec of_recurrence() {
   s.attention.rotary.width = 0;
   return s;
 }
+ModelSpec of_latents() {
+  ModelSpec s = of_rotary();
+  s.mixer = LatentMixer{12, 0};
+  s.attention.kv_heads = s.attention.heads;
+  s.attention.rotary.width = 4;
+  return s;
+}
 ModelSpec of_pairs() {
   ModelSpec s = of_table();
   s.architecture = Architecture::encoder_decoder;
@@ -327,6 +334,9 @@ TEST_F(EngineTest, InAnyCompanyAsAPrefixModel) {
 }
 TEST_F(EngineTest, InAnyCompanyAsARecurrence) {
   expect_own_bits(*drawn(of_recurrence()));
+}
+TEST_F(EngineTest, InAnyCompanyWithLatents) {
+  expect_own_bits(*drawn(of_latents()));
 }
 TEST_F(EngineTest, InAnyCompanyWithSources) {
   expect_own_bits(*drawn(of_pairs()));
