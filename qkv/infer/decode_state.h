@@ -56,7 +56,7 @@ class DecodeState {
   void truncate(int64_t sequence, int64_t length);
   // True if truncate() can go back to this length.
   bool can_truncate(int64_t sequence, int64_t length) const;
-  int64_t bytes() const;  // of all layers' states
+  int64_t bytes() const;  // all layers' states together
   // The layers' states as plain tensors. load() takes those of a model of the same spec, of one sequence that
   // has read `length` tokens; it throws Error if they do not fit.
   std::vector<std::vector<Tensor>> save() const;

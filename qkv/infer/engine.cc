@@ -480,7 +480,7 @@ void Engine::decode(const Listener& listener) {
   make_room();
   const std::vector<Tokens> drafted = drafts(), states = rows_of_active();
   const auto draft_of = [&](size_t i) { return drafted.empty() ? Tokens() : drafted[i]; };
-  std::vector<Tokens> next, rows(active_.size());  // of logits: the first ones follow what has been chosen
+  std::vector<Tokens> next, rows(active_.size());  // those of logits: the first follow what has been chosen
   int32_t row = 0;
   for (size_t i = 0; i < active_.size(); ++i) {
     const Sequence& s = *active_[i];

@@ -111,7 +111,7 @@ class Engine {
     std::vector<std::vector<int32_t>> rows;
     std::vector<std::vector<int32_t>> tokens;  // each sequence's
     std::vector<int32_t> prefixes;             // for a prefix LM
-    std::optional<EnsembleState> state;        // of its own, unless shares_
+    std::optional<EnsembleState> state;        // their own, unless shares_
     int64_t read = 0;                          // tokens of a single sequence that is read in parts
     int64_t rows_of_state = 0;                 // last rows of state_ that are these sequences, if shares_
   };
@@ -119,7 +119,7 @@ class Engine {
   // A sequence that an ended request leaves, and its tokens.
   struct Kept {
     std::vector<int32_t> tokens;
-    int32_t row;  // of state_
+    int32_t row;  // in state_
   };
 
   void begin_reading();

@@ -65,7 +65,7 @@ class KeyValueState : public LayerState {
   // Pages that the other's sequences share stay shared.
   void join(const LayerState& other, std::span<const int32_t> sequences) override;
   void truncate(int64_t sequence, int64_t length) override;
-  // Of pages in use. The buffers may be larger by half.
+  // Counts pages in use. The buffers may be larger by half.
   int64_t bytes() const override;
   // Lengths, and the rows of all sequences one after another.
   std::vector<Tensor> save() const override;
