@@ -5,6 +5,9 @@
 //   engine_speed MODEL --edit FILE --from A --to B  the edit of a text, greedily, with drafts by n-grams and
 //                                                   without. The output is forced to be FILE with B for A, so
 //                                                   that any model will do: each token takes a whole pass
+//   engine_speed MODEL --steps 1000000              requests that come, go, are cancelled and interrupted for
+//   so
+//                                                   many steps: the memory that they take
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +16,7 @@
 #include <chrono>
 #include <functional>
 #include <random>
+#include <sstream>
 #include <string_view>
 
 #include "qkv/autograd/graph.h"
@@ -27,7 +31,7 @@ namespace {
 
 struct Options {
   std::string model, edit, from, to;
-  int64_t mixed = 0, tokens = 64, pairs = 5;
+  int64_t mixed = 0, tokens = 64, pairs = 5, steps = 0;
 };
 
 double seconds_of(const std::function<void()>& f) {
@@ -90,6 +94,47 @@ void run_mixed(const Options& o, const Transformer& model) {
   report("together", "one after the other", together, alone, tokens);
 }
 
+int64_t resident_pages() {
+  int64_t size = 0, resident = 0;
+  std::istringstream(read_file("/proc/self/statm")) >> size >> resident;
+  return resident;
+}
+
+void run_steps(const Options& o, const Transformer& model) {
+  std::mt19937 random(1);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  const int64_t vocabulary = model.spec().vocab_size,
+                longest = std::min<int64_t>(model.spec().longest(), 256);
+  EnsembleState page(model, 1);
+  page.advance({Tokens(16, 0)});
+  NgramDrafter ngrams(1);
+  const EngineOptions options = {
+      .sequences = 12, .memory_bytes = 60 * page.bytes(), .kept_tokens = 4 * longest, .drafter = &ngrams};
+  Engine engine(model, options);
+  int64_t added = 0, tokens = 0, most = 0;
+  for (int64_t step = 1; step <= o.steps; ++step) {
+    if (engine.waiting() < 4 && below(4) == 0) {
+      Request r{.prompt = Tokens(static_cast<size_t>(1 + below(longest / 2)), static_cast<int32_t>(below(3))),
+                .max_new_tokens = 1 + below(longest / 2),
+                .seed = random(),
+                .priority = below(3)};
+      r.prompt.back() = static_cast<int32_t>(below(vocabulary));
+      if (below(8) == 0) r.search = BeamOptions{.beams = 3, .max_new_tokens = r.max_new_tokens};
+      added = engine.add(std::move(r)) + 1;
+    }
+    if (below(64) == 0) engine.cancel(std::max<int64_t>(0, added - 1 - below(16)));
+    engine.step([&](const NewToken&) { return ++tokens > 0; });
+    most = std::max(most, engine.bytes());
+    if (step % std::max<int64_t>(1, o.steps / 10) == 0)
+      fmt::print(
+          "{} steps, {} requests, {} tokens: {} bytes of pages, {} at most of {}; the process has {} MB\n",
+          step, added, tokens, engine.bytes(), most, options.memory_bytes, resident_pages() * 4096 >> 20);
+  }
+  while (engine.step(nullptr)) {
+  }
+  fmt::print("at the end {} tokens are kept, in {} bytes\n", engine.kept(), engine.bytes());
+}
+
 // Words, numbers, runs of blanks and other characters, each a token.
 Tokens tokens_of(std::string_view text, int64_t vocabulary) {
   Tokens out;
@@ -149,13 +194,19 @@ int main(int argc, char** argv) {
   app.add_option("--mixed", o.mixed);
   app.add_option("--tokens", o.tokens);
   app.add_option("--pairs", o.pairs);
+  app.add_option("--steps", o.steps);
   app.add_option("--edit", o.edit);
   app.add_option("--from", o.from);
   app.add_option("--to", o.to);
   CLI11_PARSE(app, argc, argv);
   try {
     const auto model = qkv::load_model(qkv::resolve_model_dir(o.model), qkv::DType::f32);
-    o.mixed > 0 ? qkv::run_mixed(o, *model) : qkv::run_edit(o, *model);
+    if (o.steps > 0)
+      qkv::run_steps(o, *model);
+    else if (o.mixed > 0)
+      qkv::run_mixed(o, *model);
+    else
+      qkv::run_edit(o, *model);
     return 0;
   } catch (const std::exception& e) {
     fmt::print(stderr, "engine_speed: {}\n", e.what());

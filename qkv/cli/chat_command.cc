@@ -89,7 +89,11 @@ void run(const Options& o) {
     for (const GenerationField& field : generation_fields())
       if (o.generation.has(field.key)) throw UsageError(fmt::format("{}: {}", field.option, why));
     if (!o.system.empty()) throw UsageError(fmt::format("--system: {}", why));
-    if (!o.draft.by.empty()) throw UsageError(fmt::format("--draft: {}", why));
+    for (const auto& [option, given] : {std::pair("--draft", !o.draft.by.empty()),
+                                        {"--draft-tokens", o.draft.tokens != 0},
+                                        {"--prompt-cache", !o.prompt_cache.empty()},
+                                        {"--no-prompt-cache", o.no_prompt_cache}})
+      if (given) throw UsageError(fmt::format("{}: {}", option, why));
     return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
   }
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
@@ -98,12 +102,15 @@ void run(const Options& o) {
   if (!o.generation.has("seed")) options.seed = std::random_device{}();
   ChatSession session(m, chat, o.system);
   // Only new messages are read; the rest of the conversation is remembered.
-  constexpr int64_t kMostKept = 1 << 16;
+  constexpr int64_t kMostKept = 1 << 14;
+  const Ensemble ensemble(*m.model);
+  expect_drafts(o.draft, ensemble);
   const Drafts drafts(o.draft, m, compute_type(o.dtype));
   EngineOptions engine_options = {.kept_tokens = std::min(kMostKept, m.model->spec().longest())};
-  const Ensemble ensemble(*m.model);
   std::optional<PromptCache> cache;
-  if (const std::string folder = prompt_folder(o); !folder.empty() && continues_in_parts(m.model->spec())) {
+  if (!o.prompt_cache.empty() && !looks_back(m.model->spec()))
+    throw UsageError("--prompt-cache: has no effect: this model reads a prompt as a whole");
+  if (const std::string folder = prompt_folder(o); !folder.empty() && looks_back(m.model->spec())) {
     cache.emplace(folder, ensemble);
     engine_options.prompt_cache = &*cache;
   }

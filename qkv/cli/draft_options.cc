@@ -30,18 +30,23 @@ void add_draft_options(Command& c, DraftOptions& o) {
       "--draft", o.by,
       "Write faster, and the same (speculative decoding): ngrams drafts what followed the last tokens "
       "before, a model directory what that smaller model writes");
-  c.add_option("--draft-tokens", o.tokens, "Maximum length of a draft in tokens")
-      ->show_default()
+  c.add_option("--draft-tokens", o.tokens, "Maximum length of a draft in tokens (default: 15)")
       ->range(int64_t{1}, EngineOptions::kMostDrafted);
+}
+
+void expect_drafts(const DraftOptions& options, const Ensemble& models) {
+  if (options.by.empty() && options.tokens != 0)
+    throw UsageError("--draft-tokens: has no effect without --draft");
+  for (const Transformer* model : models.models())
+    if (!options.by.empty() && !continues_in_parts(model->spec()))
+      throw UsageError(
+          "--draft: has no effect: this model reads its text as a whole, not several tokens at a time");
 }
 
 Drafts::Drafts(const DraftOptions& options, const TextModel& target, DType compute) : options_(options) {
   const std::string& by = options_.by;
   if (by.empty()) return;
   const ModelSpec& spec = target.model->spec();
-  if (!continues_in_parts(spec))
-    throw UsageError(
-        "--draft: has no effect: this model reads its text as a whole, not several tokens at a time");
   if (by == "ngrams") {
     drafter_ = std::make_unique<NgramDrafter>();
     return;
@@ -53,7 +58,7 @@ Drafts::Drafts(const DraftOptions& options, const TextModel& target, DType compu
 
 EngineOptions Drafts::with(EngineOptions options) const {
   options.drafter = drafter_.get();
-  options.drafted_tokens = options_.tokens;
+  if (options_.tokens > 0) options.drafted_tokens = options_.tokens;
   return options;
 }
 

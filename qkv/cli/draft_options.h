@@ -13,11 +13,14 @@ namespace qkv {
 
 struct DraftOptions {
   std::string by = {};  // "ngrams", or the directory of a model; empty: no drafts
-  int64_t tokens = EngineOptions{}.drafted_tokens;
+  int64_t tokens = 0;   // 0: as many as the engine takes
 };
 
 // Declares --draft and --draft-tokens.
 void add_draft_options(Command& command, DraftOptions& options);
+
+// Throws UsageError where drafts have no effect on these models.
+void expect_drafts(const DraftOptions& options, const Ensemble& models);
 
 // The drafter that the options ask for, and its model.
 class Drafts {

@@ -372,15 +372,17 @@ void run(Options o) {
     throw UsageError("--draft: has no effect in a search, which writes several outputs at once");
   if (g.searches && !o.prompt_cache.empty()) throw UsageError("--prompt-cache: has no effect in a search");
   if (g.searches) return search(o, m, ensemble, prompt);
+  expect_drafts(o.draft, ensemble);
   const Drafts drafts(o.draft, m, compute_type(o.dtype));
   EngineOptions engine_options = drafts.with({});
   std::optional<PromptCache> cache;
   if (!o.prompt_cache.empty()) {
-    if (!looks_back(m.model->spec()))
+    if (!std::ranges::all_of(models, [](const TextModel& any) { return looks_back(any.model->spec()); }))
       throw UsageError("--prompt-cache: has no effect: this model reads a prompt as a whole");
     cache.emplace(o.prompt_cache, ensemble);
     engine_options.prompt_cache = &*cache;
-    engine_options.kept_tokens = m.model->spec().longest();
+    constexpr int64_t kMostKept = 1 << 14;
+    engine_options.kept_tokens = std::min(kMostKept, m.model->spec().longest());
   }
   const auto end = [&](const Engine& engine) {
     if (cache) engine.save_kept(*cache);
@@ -398,8 +400,8 @@ void run(Options o) {
     print_json(o, samples, answers);
   else
     print_text(o, prompt.text, samples);
-  if (!o.vote.empty()) print_votes(o, answers);
   end(engine);
+  if (!o.vote.empty()) print_votes(o, answers);
 }
 
 constexpr const char* kFooter =

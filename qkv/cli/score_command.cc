@@ -121,8 +121,8 @@ without one.
 Without --prompt, questions are read as JSON lines, {"prompt": "...", "choices": ["...", "..."]}, and answered
 as JSON lines.
 
---verify also says how many first tokens of each choice greedy decoding would write (qkv generate --temperature 0),
-and the token that it would write then. It takes one pass over all choices.
+--verify also says how many first tokens of each choice greedy decoding would write (qkv generate --temperature 0,
+without penalties or rules of generation_config.json), and the token that it would write then. It takes one pass.
 
 --examples FILE puts solved examples before each prompt: see qkv generate --help. The choices are then what
 may stand for {output}.

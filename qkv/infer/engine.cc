@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "qkv/base/parallel.h"
+#include "qkv/models/feature_embedding.h"
 #include "qkv/nn/layer_state.h"
 #include "qkv/nn/recurrent_state.h"
 #include "qkv/ops/parts.h"
@@ -23,14 +24,22 @@ constexpr int64_t kFirstDraft = 4;                    // tokens
 
 constexpr int64_t kPageTokens = KeyValueState::kPageRows;
 
-// Memory of so many tokens in all layers' states.
+int64_t pages_of(int64_t tokens) {
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
+
+// Memory of a page of tokens in all layers' states.
 int64_t page_bytes(const Ensemble& models) {
   const Tokens page(std::min<int64_t>(kPageTokens, models.spec().longest()), 0);
   EnsembleState state = models.spec().architecture == Architecture::encoder_decoder
                             ? EnsembleState(models, Sources(std::vector<Tokens>{{0}}))
                             : EnsembleState(models, 1);
   const NoGrad guard;
-  state.advance({page});
+  try {
+    state.advance({page});
+  } catch (const Error&) {
+    throw Error("engine: memory_bytes is for models that read tokens");  // else: images, spectrograms
+  }
   return state.bytes();
 }
 
@@ -55,6 +64,7 @@ struct Engine::Sequence {
   Tokens written = {};
   int64_t drafted = kFirstDraft;  // tokens of the next draft
   std::optional<Search> search = {};
+  bool looked_up = false;  // in the prompt cache
 
   int64_t rows() const { return search ? std::ssize(search->beams) : 1; }
   int64_t most_rows() const { return search ? request.search->beams : 1; }
@@ -111,6 +121,23 @@ int64_t Engine::add(Request request) {
   check(spec.order != Order::prefix || std::ssize(request.prompt) < spec.longest(),
         "generate: prompt {} has {} tokens, which leave no room in a context of {}", number,
         request.prompt.size(), spec.longest());
+  check(request.prefix >= 0 && request.prefix <= std::ssize(request.prompt),
+        "generate: prompt {} has {} tokens, got a prefix of {}", number, request.prompt.size(),
+        request.prefix);
+  const auto expect_ids = [&](const Tokens& ids, const char* what, int64_t vocabulary) {
+    for (const int32_t id : ids)
+      check((id >= 0 && id < vocabulary) || (id == kFeature && request.features.defined()),
+            "generate: {} {}: there is no token id {}: the model has {}", what, number, id, vocabulary);
+  };
+  expect_ids(request.prompt, "prompt", spec.vocab_size);
+  expect_ids(request.sampler.excluded, "ids excluded from prompt", spec.vocab_size);
+  if (conditioned) {
+    expect_ids(request.source, "source",
+               spec.source_vocab_size > 0 ? spec.source_vocab_size : spec.vocab_size);
+    check(std::ssize(request.source) <= spec.encoder_spec().longest(),
+          "decode: source {} has {} tokens, the context is {}", number, request.source.size(),
+          spec.encoder_spec().longest());
+  }
   ++added_;
   const int64_t most = request.search ? request.search->max_new_tokens : request.max_new_tokens;
   if (most <= 0) return number;
@@ -211,15 +238,19 @@ void Engine::keep(const Sequence& s, int32_t row) {
     if (begins_with(k.tokens, tokens)) return;
   std::erase_if(kept_, [&](const Kept& k) { return begins_with(tokens, k.tokens); });
   kept_.push_front({std::move(tokens), row});
-  for (int64_t all = kept(); all > options_.kept_tokens; kept_.pop_back())
+  trim();
+}
+
+void Engine::trim() {
+  for (int64_t all = kept(); all > options_.kept_tokens && kept_.size() > 1; kept_.pop_back())
     all -= std::ssize(kept_.back().tokens);
 }
 
 void Engine::save_kept(PromptCache& cache) const {
-  for (const Kept& k : kept_) {
+  for (auto k = kept_.rbegin(); k != kept_.rend(); ++k) {  // the last used one becomes the newest file
     EnsembleState alone(models_, 0);
-    alone.join(state_, std::vector<int32_t>{k.row});
-    cache.add(k.tokens, alone);
+    alone.join(state_, std::vector<int32_t>{k->row});
+    cache.add(k->tokens, alone);
   }
 }
 
@@ -233,10 +264,26 @@ std::vector<int32_t> Engine::window(const Sequence& s, int64_t beam) const {
 }
 
 int64_t Engine::bytes_of(const Sequence& s) const {
-  const auto pages = [](int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; };
   const int64_t read = std::ssize(s.request.prompt) + std::ssize(s.output(0)),
-                row = pages(std::min(models_.spec().longest(), read + kFollowing));
-  return page_bytes_ * (s.most_rows() * row + pages(std::ssize(s.request.source)));
+                row = pages_of(std::min(models_.spec().longest(), read + kFollowing));
+  return page_bytes_ * (s.most_rows() * row + pages_of(std::ssize(s.request.source)));
+}
+
+int64_t Engine::step_bytes() const {
+  const int64_t pages = drafts_ ? 2 : 1, longest = models_.spec().longest();
+  int64_t bytes = 0;
+  for (int64_t row = 0; row < active_rows(); ++row)
+    bytes += page_bytes_ * (state_.length(row) < longest ? pages : pages_of(longest));  // its window moves
+  return bytes;
+}
+
+int64_t Engine::unread_bytes() const {
+  int64_t bytes = 0;
+  for (const SequencePtr& s : reading_.requests) bytes += bytes_of(*s);
+  int64_t read = reading_.state ? reading_.state->bytes() : 0;
+  for (int64_t i = reading_rows(); i > 0; --i)
+    read += page_bytes_ * pages_of(state_.length(state_.sequences() - i));
+  return std::max<int64_t>(0, bytes - read);
 }
 
 bool Engine::has_room(int64_t bytes, std::list<Kept>::const_iterator needed) {
@@ -283,16 +330,21 @@ void Engine::begin_reading() {
     if (first && texts.size() == 1) {
       kept = find_kept(texts[0]);
       const int64_t least = std::max(kept.second, kLeastKept - 1);
-      if (options_.prompt_cache != nullptr && shares_ && std::ssize(texts[0]) > least + 1)
+      if (options_.prompt_cache != nullptr && shares_ && !next.looked_up &&
+          std::ssize(texts[0]) > least + 1) {
+        next.looked_up = true;
         if (auto found = options_.prompt_cache->find(texts[0], least)) {
           state_.join(found->state, std::vector<int32_t>{0});
           kept_.push_front({std::move(found->tokens), static_cast<int32_t>(state_.sequences() - 1)});
           kept = find_kept(texts[0]);
         }
+      }
       if (kept.second > 0) left = 0;  // it is read alone
     }
     // Some tokens will follow; where there is no room for them, it would soon be interrupted.
-    if (bounded && !has_room(promised + bytes_of(next), kept.first) && !(first && alone)) break;
+    if (kept.second > 0) kept_.splice(kept_.begin(), kept_, kept.first);  // the last to go
+    if (bounded && !has_room(promised + bytes_of(next) + step_bytes(), kept.first) && !(first && alone))
+      break;
     if (reads > 0 && !first && reads > left) break;
     promised += bytes_of(next);
     left -= reads;
@@ -320,7 +372,8 @@ void Engine::begin_reading() {
     reading_.read = common;
     reading_.rows_of_state = 1;
     spared_ += common;
-    kept_.splice(kept_.begin(), kept_, from);
+    if (options_.kept_tokens == 0) kept_.erase(from);  // it came from a prompt cache
+    trim();
     return;
   }
   // All sources have flags, or none has.
@@ -348,7 +401,7 @@ void Engine::read(const Listener& listener) {
     next.insert(next.end(), r.tokens.begin(), r.tokens.end());
     if (const int64_t length = std::ssize(next.back());
         reading_rows() == 1 && (r.read > 0 || length > options_.prompt_tokens)) {
-      const int64_t end = std::min(length, r.read + options_.prompt_tokens);
+      const int64_t end = r.read + std::min(length - r.read, options_.prompt_tokens);
       next.back() = Tokens(next.back().begin() + r.read, next.back().begin() + end);
       r.read = end;
       logits = state_.advance(next);
@@ -376,6 +429,7 @@ void Engine::read(const Listener& listener) {
       going_on.push_back(std::move(r.requests[i]));
     } else {
       keep(s, base + row);
+      forget_drafts(s.number);
     }
   }
   if (!shares_) {
@@ -433,11 +487,19 @@ std::vector<int32_t> Engine::grow(Sequence& s, const std::vector<Continuation>& 
 // Interrupts sequences until there is room for a token of each.
 void Engine::make_room() {
   if (options_.memory_bytes == 0) return;
-  // Each row may begin a page, or write to a shared one, and a draft another.
-  const auto wanted = [&] { return active_rows() * page_bytes_ * (drafts_ ? 2 : 1); };
-  while (!has_room(wanted(), kept_.cend()) && active_.size() > 1) {
-    const auto last = std::ranges::min_element(
-        active_, {}, [](const SequencePtr& s) { return std::pair(s->request.priority, -s->number); });
+  const auto rank = [](const SequencePtr& s) { return std::pair(s->request.priority, -s->number); };
+  while (!has_room(step_bytes() + unread_bytes(), kept_.cend())) {
+    if (active_.size() + reading_.requests.size() <= 1 || active_.empty()) return;
+    const auto last = std::ranges::min_element(active_, {}, rank);
+    const auto unread = std::ranges::min_element(reading_.requests, {}, rank);
+    if (unread != reading_.requests.end() && rank(*unread) < rank(*last)) {
+      std::vector<SequencePtr> again = std::move(reading_.requests);
+      reading_ = {};
+      arrange(first_rows(active_rows()));
+      for (SequencePtr& s : again) wait(std::move(s));
+      continue;
+    }
+    if (active_.size() == 1) return;
     std::vector<Tokens> rows = rows_of_active();
     rows.erase(rows.begin() + (last - active_.begin()));
     SequencePtr interrupted = std::move(*last);
@@ -471,7 +533,11 @@ std::vector<Tokens> Engine::drafts() {
   auto answer = answers.begin();
   for (const DraftQuery& q : queries) {
     out.push_back(q.most > 0 ? std::move(*answer++) : Tokens());
-    if (std::ssize(out.back()) > q.most) out.back().resize(static_cast<size_t>(q.most));
+    Tokens& draft = out.back();
+    if (std::ssize(draft) > q.most) draft.resize(static_cast<size_t>(q.most));
+    const int64_t vocabulary = models_.spec().vocab_size;
+    draft.erase(std::ranges::find_if(draft, [&](int32_t id) { return id < 0 || id >= vocabulary; }),
+                draft.end());
   }
   return out;
 }
@@ -538,12 +604,28 @@ bool Engine::accept(Sequence& s, int32_t at, const Tokens& draft, std::span<cons
 
 bool Engine::step(const Listener& listener) {
   const NoGrad guard;
-  if (reading_.requests.empty()) begin_reading();
-  if (reading_.requests.empty() && active_.empty()) return false;
-  // Decode first: what has just been read would otherwise take two steps at once.
-  if (!active_.empty()) decode(listener);
-  if (!reading_.requests.empty()) read(listener);
-  return true;
+  try {
+    if (reading_.requests.empty()) begin_reading();
+    if (reading_.requests.empty() && active_.empty()) return false;
+    // Decode first: what has just been read would otherwise take two steps at once.
+    if (!active_.empty()) decode(listener);
+    if (!reading_.requests.empty()) read(listener);
+    return true;
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+// After an exception amid a step nobody knows how far each request has got.
+void Engine::abandon() {
+  for (const std::vector<SequencePtr>* list : {&active_, &reading_.requests})
+    for (const SequencePtr& s : *list)
+      if (s != nullptr) forget_drafts(s->number);
+  active_.clear();
+  reading_ = {};
+  kept_.clear();
+  state_ = EnsembleState(models_, 0);
 }
 
 }  // namespace qkv

@@ -87,7 +87,8 @@ class Engine {
   // Ends a request; nothing if it has ended already.
   void cancel(int64_t request);
   // Reads some tokens of prompts, or predicts a token of each sequence, or both; calls `listener` for each
-  // new token. Returns false if there was nothing to do: all requests have ended.
+  // new token. Returns false if there was nothing to do: all requests have ended. If it throws, or the
+  // listener does, all requests but those that wait are lost, and what was kept.
   bool step(const Listener& listener);
 
   // Numbers of requests that are decoded now, and of those that wait or whose prompts are being read.
@@ -128,6 +129,8 @@ class Engine {
   std::pair<std::list<Kept>::iterator, int64_t> find_kept(const std::vector<int32_t>& tokens);
   // Keeps a row of state_, which `sequence` has ended with.
   void keep(const Sequence& sequence, int32_t row);
+  void trim();     // drops what is kept beyond kept_tokens
+  void abandon();  // drops all requests but those that wait
   // Orders the rows of state_ anew: those of active requests, the kept ones, those that are being read.
   void arrange(std::vector<int32_t> active);
   int64_t active_rows() const;
@@ -159,6 +162,11 @@ class Engine {
   std::vector<int32_t> window(const Sequence& sequence, int64_t beam = 0) const;
   // Memory that a request may take when its prompt was read and some tokens have followed.
   int64_t bytes_of(const Sequence& sequence) const;
+  // Memory that the next step may take: a page for each row, or one to part from others, and another for a
+  // draft.
+  int64_t step_bytes() const;
+  // Memory that the requests whose prompts are being read may still take.
+  int64_t unread_bytes() const;
   // True if so much more fits, where need be without what was kept, but for `needed`.
   bool has_room(int64_t bytes, std::list<Kept>::const_iterator needed);
   std::vector<int32_t> source_key(const Sequence& sequence) const;

@@ -74,7 +74,12 @@ std::vector<std::vector<int32_t>> generate(Engine& engine, const std::vector<std
     out[static_cast<size_t>(s)].push_back(t.token);
     return !on_token || on_token(s, t.token, t.logits);
   };
-  while (engine.step(listener)) {
+  try {
+    while (engine.step(listener)) {
+    }
+  } catch (...) {
+    for (int64_t p = 0; p < std::ssize(out); ++p) engine.cancel(first + p);
+    throw;
   }
   return out;
 }

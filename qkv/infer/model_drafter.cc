@@ -21,7 +21,12 @@ ModelDrafter::ModelDrafter(const Transformer& model, const ModelSpec& target) : 
 
 std::vector<Tokens> ModelDrafter::draft(std::span<const DraftQuery> queries) {
   std::vector<Tokens> out;
-  for (const DraftQuery& q : queries) out.push_back(draft(q));
+  for (const DraftQuery& q : queries) try {
+      out.push_back(draft(q));
+    } catch (const Error&) {  // whatever stops a draft need not stop the output
+      readings_.erase(q.number);
+      out.emplace_back();
+    }
   return out;
 }
 

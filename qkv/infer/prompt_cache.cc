@@ -10,6 +10,8 @@
 #include <filesystem>
 
 #include "qkv/base/hash.h"
+#include "qkv/base/parallel.h"
+#include "qkv/base/version.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/kernels/kernels.h"
 #include "qkv/models/spec_schema.h"
@@ -26,30 +28,15 @@ constexpr const char* kVersion = "1";  // a new one makes older files unreadable
 constexpr std::string_view kBegin = "prompt-", kEnd = ".safetensors";
 constexpr size_t kHashDigits = 16;
 
-// The whole of a small weight, of others some lines of 64 bytes.
-void add_samples(std::span<const std::byte> bytes, std::string& out) {
-  constexpr size_t kSmall = 1 << 16, kLines = 32, kLine = 64;
-  out += fmt::format("{}\n", bytes.size());
-  if (bytes.size() <= kSmall) {
-    out += hash_of(bytes);
-    return;
-  }
-  for (size_t i = 0; i < kLines; ++i)
-    out.append(reinterpret_cast<const char*>(bytes.data()) + (bytes.size() - kLine) / (kLines - 1) * i,
-               kLine);
-}
-
-void add_samples(const Weight& weight, std::string& out) {
-  if (!weight.is_packed()) {
-    out += name_of(weight.dense().dtype());
-    return add_samples(weight.dense().value_bytes(), out);
-  }
-  for (const Weight::Rows& run : weight.runs()) {
-    out += name_of(run.view.type);
-    add_samples(
-        {static_cast<const std::byte*>(run.view.data), static_cast<size_t>(run.count * run.view.row_bytes())},
-        out);
-  }
+std::string hash_of_weight(const Weight& weight) {
+  if (!weight.is_packed())
+    return fmt::format("{} {}", name_of(weight.dense().dtype()), hash_of(weight.dense().value_bytes()));
+  std::string all;
+  for (const Weight::Rows& run : weight.runs())
+    all += fmt::format("{} {}\n", name_of(run.view.type),
+                       hash_of({static_cast<const std::byte*>(run.view.data),
+                                static_cast<size_t>(run.count * run.view.row_bytes())}));
+  return all;
 }
 
 void add_model(const Transformer& model, std::string& out) {
@@ -59,10 +46,14 @@ void add_model(const Transformer& model, std::string& out) {
   add_texts(field_texts(model.spec()));
   out += fmt::format("activations {}\n", name_of(model.parameters().compute));
   for (const BlockSpec* block : model.spec().blocks_in_use()) add_texts(field_texts(*block));
-  for (const Parameter& p : model.parameters().all()) {
-    out += fmt::format("{} {}\n", p.name, p.shape);
-    if (p.defined()) add_samples(p.weight(), out);
-  }
+  const auto& parameters = model.parameters().all();
+  std::vector<std::string> hashes(parameters.size());
+  parallel_for(std::ssize(parameters), 1, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i)
+      if (parameters[i].defined()) hashes[i] = hash_of_weight(parameters[i].weight());
+  });
+  for (size_t i = 0; i < hashes.size(); ++i)
+    out += fmt::format("{} {} {}\n", parameters[i].name, parameters[i].shape, hashes[i]);
   for (const AdapterSpec& a : model.parameters().adapters())
     out += fmt::format("{} {} {} {} {}\n", a.parameter, a.first_row, a.rows, a.rank, a.scale);
 }
@@ -92,7 +83,8 @@ void remove(const std::string& path) {
 
 std::string fingerprint_of(const Ensemble& models) {
   const char* fast = std::getenv("QKV_FAST_PRODUCTS");
-  std::string all = fmt::format("{} {} {}\n", kVersion, kernels().name, fast == nullptr ? "" : fast);
+  std::string all =
+      fmt::format("{} {} {} {}\n", kVersion, version(), kernels().name, fast == nullptr ? "" : fast);
   for (const Transformer* model : models.models()) add_model(*model, all);
   return hash_of(all);
 }
@@ -108,11 +100,12 @@ std::vector<PromptCache::File> PromptCache::files() const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string(), path = entry.path().string();
-    if (!name.starts_with(prefix_) || !name.ends_with(kEnd)) continue;
+    if (!name.starts_with(prefix_) || !name.ends_with(kEnd) || ::access(path.c_str(), R_OK) != 0) continue;
     try {
       const TensorFile file = read_safetensors(path);
       const auto tokens = file.tensors.at("tokens").values<int32_t>();
       out.push_back({path, Tokens(tokens.begin(), tokens.end())});
+    } catch (const std::bad_alloc&) {
     } catch (const std::exception&) {
       remove(path);
     }
@@ -145,6 +138,7 @@ std::optional<PromptCache::Entry> PromptCache::find(const Tokens& tokens, int64_
       if (!entry.state.can_truncate(0, common(entry.tokens))) continue;
       ::utimensat(AT_FDCWD, f.path.c_str(), nullptr, 0);  // the last used
       return entry;
+    } catch (const std::bad_alloc&) {
     } catch (const std::exception&) {
       remove(f.path);
     }
@@ -152,8 +146,9 @@ std::optional<PromptCache::Entry> PromptCache::find(const Tokens& tokens, int64_
 }
 
 void PromptCache::add(const Tokens& tokens, const EnsembleState& state) {
+  if (state.bytes() > most_bytes_) return;
   std::error_code error;
-  fs::create_directories(folder_, error);
+  if (fs::create_directories(folder_, error)) fs::permissions(folder_, fs::perms::owner_all, error);
   const std::vector<File> old = files();
   if (std::ranges::any_of(old, [&](const File& f) { return begins_with(f.tokens, tokens); })) return;
   const std::string hash = hash_of(std::as_bytes(std::span(tokens)));
@@ -168,8 +163,10 @@ void PromptCache::add(const Tokens& tokens, const EnsembleState& state) {
           tensors.emplace_back(name_of_tensor(m, l, k), saved[m][l][k]);
     tensors.emplace_back("tokens", Tensor::of({std::ssize(tokens)}, tokens));
     std::ranges::sort(tensors, {}, &std::pair<std::string, Tensor>::first);  // as they are read
+    // Only the owner may read it: it tells what was read.
+    if (const int fd = ::open(temporary.c_str(), O_CREAT | O_WRONLY | O_TRUNC, S_IRUSR | S_IWUSR); fd >= 0)
+      ::close(fd);
     write_safetensors(temporary, tensors, {{"hash", hash_of_tensors(tensors)}});
-    ::chmod(temporary.c_str(), S_IRUSR | S_IWUSR);  // it tells what was read
     fs::rename(temporary, path);
     for (const File& f : old)
       if (begins_with(tokens, f.tokens) && f.path != path) remove(f.path);

@@ -10,8 +10,8 @@
 
 namespace qkv {
 
-// Hash of all that decides a state's bits besides the tokens: specs, samples of the weights, types and
-// instruction set.
+// Hash of all that decides a state's bits besides the tokens: specs, weights, types, instruction set and
+// version.
 std::string fingerprint_of(const Ensemble& models);
 
 // A folder of states of sequences of tokens, each a file. Processes may share the folder: files appear and go
@@ -44,7 +44,7 @@ class PromptCache {
   void make_room() const;
 
   std::string folder_;
-  const Ensemble& models_;
+  Ensemble models_;
   int64_t most_bytes_;
   std::string prefix_;  // begins the files' names
 };

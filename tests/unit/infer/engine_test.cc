@@ -13,6 +13,7 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
+#include "qkv/infer/generate.h"
 #include "qkv/infer/model_drafter.h"
 #include "qkv/infer/ngram_drafter.h"
 #include "qkv/quant/quantize.h"
@@ -204,9 +205,10 @@ class Schedule {
     const bool cached = below(4) == 0;
     Drafter* const drafters[] = {nullptr, &ngrams, &scribbler, &itself, &misprinter};
     sequences_ = one_of(sequences);
+    const int64_t budget = pages_of(model_, one_of(pages));
     Engine engine(model_, {.sequences = sequences_,
                            .prompt_tokens = one_of(prompt_tokens),
-                           .memory_bytes = pages_of(model_, one_of(pages)),
+                           .memory_bytes = budget,
                            .kept_tokens = one_of(kept),
                            .prompt_cache = cached ? &cache : nullptr,
                            .drafter = drafters[below(5)],
@@ -234,6 +236,10 @@ class Schedule {
         engine.cancel(id);
       }
       busy = engine.step(listener);
+      // Sources of ended requests stay until all have ended.
+      if (budget > 0 && engine.decoding() > 1 && model_.spec().architecture == Architecture::decoder) {
+        EXPECT_LE(engine.bytes(), budget);
+      }
       if (cached && below(4) == 0) engine.save_kept(cache);
     }
     EXPECT_EQ(engine.decoding(), 0);
@@ -395,6 +401,47 @@ TEST_F(EngineTest, ListenersEndOutputsAmidDrafts) {
   })) {
   }
   again.expect(alone(*model, r), false);
+}
+
+// After an exception the requests that wait are answered as ever.
+TEST_F(EngineTest, ExceptionsEndWhatWasGoingOn) {
+  const auto model = drawn(of_rotary());
+  const Request good{.prompt = Tokens(12, 3), .max_new_tokens = 6};
+  for (const int64_t after : {1, 2, 5, 7}) {
+    NgramDrafter ngrams(1);
+    Engine engine(*model, {.sequences = 2, .kept_tokens = 100, .drafter = &ngrams});
+    for (int i = 0; i < 2; ++i)
+      engine.add({.prompt = {1, 2, static_cast<int32_t>(3 + i)}, .max_new_tokens = 20});
+    const int64_t waits = engine.add(good);
+    int64_t tokens = 0;
+    Output out;
+    const auto listener = [&](const NewToken& t) {
+      if (t.request == waits)
+        out.add(t);
+      else
+        check(++tokens < after, "enough");
+      return true;
+    };
+    const auto run = [&] {
+      while (engine.step(listener)) {
+      }
+    };
+    expect_error(run, {"enough"});
+    EXPECT_EQ(engine.decoding(), 0);
+    EXPECT_EQ(engine.waiting(), 1);
+    EXPECT_EQ(engine.bytes(), 0);
+    run();
+    out.expect(alone(*model, good), false);
+  }
+  // In generate() the others do not stay either.
+  Engine engine(*model, {.sequences = 1});
+  expect_error(
+      [&] {
+        generate(engine, {{1}, {2}}, {},
+                 [](int64_t, int32_t, std::span<const float>) -> bool { throw Error("enough"); });
+      },
+      {"enough"});
+  EXPECT_FALSE(engine.step(nullptr));
 }
 
 TEST_F(EngineTest, DraftersAreChecked) {
@@ -598,7 +645,14 @@ TEST_F(EngineTest, WhatCannotBeAnswered) {
   Engine of_sources(*pairs), of_prefixes(*prefix);
   expect_error([&] { of_sources.add({.prompt = {1}}); }, {"no source"});
   expect_error([&] { of_prefixes.add({.prompt = Tokens(60, 1)}); }, {"leave no room"});
+  expect_error([&] { of_prefixes.add({.prompt = {1, 2}, .prefix = 3}); }, {"2 tokens", "prefix of 3"});
   expect_error([&] { Engine(*prefix, {.cached = false}); }, {"remembers its prompt"});
+  // No request may stop others later.
+  expect_error([&] { engine.add({.prompt = {1, 29}}); }, {"prompt 1", "no token id 29"});
+  expect_error([&] { engine.add({.prompt = {1}, .sampler = {.excluded = {-1}}}); }, {"no token id -1"});
+  expect_error([&] { of_sources.add({.prompt = {1}, .source = {2, 30}}); }, {"source 0", "no token id 30"});
+  expect_error([&] { of_sources.add({.prompt = {1}, .source = Tokens(21, 1)}); },
+               {"21 tokens", "context is 20"});
   expect_error([&] { Engine(*model, {.sequences = 0}); }, {"engine"});
 }
 

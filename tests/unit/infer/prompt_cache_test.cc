@@ -113,6 +113,18 @@ TEST_F(PromptCacheTest, OtherModelsHaveEntriesOfTheirOwn) {
   EXPECT_FALSE(changed([](Transformer&) {}));
   EXPECT_TRUE(changed([](Transformer& m) { m.parameters().all()[3].value.mutable_values<float>()[1] += 1; }));
   EXPECT_TRUE(changed([](Transformer& m) { m.parameters().compute = DType::bf16; }));
+  // Also of a large one.
+  ModelSpec wide = model_->spec();
+  wide.vocab_size = 3000;
+  std::string prints[2];
+  for (int n = 0; n < 2; ++n) {
+    Transformer large(wide);
+    large.parameters().draw(3, DType::f32);
+    for (Parameter& p : large.parameters().all())
+      if (p.shape.count() == 3000 * 16) p.value.mutable_values<float>()[20'011] += static_cast<float>(n);
+    prints[n] = fingerprint_of(large);
+  }
+  EXPECT_NE(prints[0], prints[1]);
   ModelSpec s = model_->spec();
   s.norm_epsilon *= 2;
   Transformer again(s);
