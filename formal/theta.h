@@ -15,6 +15,10 @@ namespace qkv::formal {
 enum class Normalization { layer_norm, RMSnorm };  // RMSnorm: Gopher's change of Algorithm 10
 enum class Positions { learned, hard_coded };  // hard_coded: W_p is the formula of section 5, no parameter
 
+// The input of module k of multi-token prediction (formal/multi_token.h): h^(k-1); that joined with the
+// embedding of a token; or h^0.
+enum class MTPForm { chained, joined, parallel };
+
 // The hyperparameters of Algorithms 8 to 10, and choices that those leave to the reader.
 struct Hyperparameters {
   Index N_V = 0;     // vocabulary size, special tokens included
@@ -29,12 +33,14 @@ struct Hyperparameters {
   Index d_attn = 0;  // queries and keys of one head; 0: d_e / H
   Index d_mid = 0;   // values of one head; 0: d_e / H
   Index N_C = 0;     // classes of a head over Algorithm 9
+  Index K = 0;       // modules of multi-token prediction behind Algorithm 10
 
   Activation activation = Activation::as_printed;  // as_printed: ReLU in Algorithm 8, GELU in 9 and 10
   double epsilon = 0;  // under the root of a normalisation; 0 is Algorithm 6 as printed
   Normalization normalization = Normalization::layer_norm;
   Positions positions = Positions::learned;
   bool tied = false;  // W_u = W_e^T, and no parameter of its own
+  MTPForm form = MTPForm::chained;
 
   // Replaces zeros that stand for a default by that default.
   Hyperparameters resolved() const {

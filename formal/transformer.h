@@ -142,20 +142,31 @@ Matrix<T> ETransformer(const Tokens& x, const ETheta<T>& theta) {
   return ETransformer_predict(ETransformer_encode(x, theta), theta);
 }
 
-// Algorithm 10 with any Mask [l x l] in line 6. X_tilde is the paper's X~: lines 5-8 normalise what enters a
-// branch, and leave the sum X itself alone.
+// Algorithm 10, lines 5-8, one layer with any Mask [l x l] in line 6: X [d_e x l] -> X [d_e x l]. X_tilde is
+// the paper's X~: the lines normalise what enters a branch, and leave the sum X itself alone.
+template <typename T>
+Matrix<T> DTransformer_layer(Matrix<T> X, const Layer<T>& layer, const MaskMatrix& Mask,
+                             const Hyperparameters& hyper) {
+  Matrix<T> X_tilde = normalize(X, layer.norm1, hyper);             // line 5
+  X = X + MHAttention(X_tilde, layer.W, Mask);                      // line 6
+  X_tilde = normalize(X, layer.norm2, hyper);                       // line 7
+  return X + MLP(X_tilde, layer.mlp, Activation::GELU, hyper);      // line 8
+}
+
+// Algorithm 10, lines 2-10: x of length l -> X [d_e x l].
+template <typename T>
+Matrix<T> DTransformer_decode(const Tokens& x, const MaskMatrix& Mask, const DTheta<T>& theta) {
+  Matrix<T> X = embed(x, theta.embedding, theta.hyper);  // lines 2, 3
+  for (const Layer<T>& layer : theta.layer)              // line 4
+    X = DTransformer_layer(X, layer, Mask, theta.hyper);
+  return normalize(X, theta.norm, theta.hyper);  // line 10
+}
+
+// Algorithm 10 with any Mask [l x l].
 template <typename T>
 Matrix<T> DTransformer(const Tokens& x, const MaskMatrix& Mask, const DTheta<T>& theta) {
-  const Hyperparameters& hyper = theta.hyper;
-  Matrix<T> X = embed(x, theta.embedding, hyper);              // lines 2, 3
-  for (const Layer<T>& layer : theta.layer) {                  // line 4
-    Matrix<T> X_tilde = normalize(X, layer.norm1, hyper);      // line 5
-    X = X + MHAttention(X_tilde, layer.W, Mask);               // line 6
-    X_tilde = normalize(X, layer.norm2, hyper);                // line 7
-    X = X + MLP(X_tilde, layer.mlp, Activation::GELU, hyper);  // line 8
-  }
-  X = normalize(X, theta.norm, hyper);                                // line 10
-  return unembedding(X, unembedding_matrix(theta.embedding, hyper));  // line 11
+  const Matrix<T> X = DTransformer_decode(x, Mask, theta);
+  return unembedding(X, unembedding_matrix(theta.embedding, theta.hyper));  // line 11
 }
 
 // Algorithm 10, P <- DTransformer(x | theta), GPT: x -> P [N_V x length(x)], whose column t is P(x[t+1] |

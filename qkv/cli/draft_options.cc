@@ -6,6 +6,7 @@
 
 #include "qkv/cli/console.h"
 #include "qkv/infer/model_drafter.h"
+#include "qkv/infer/mtp_drafter.h"
 #include "qkv/infer/ngram_drafter.h"
 
 namespace qkv {
@@ -29,7 +30,8 @@ void add_draft_options(Command& c, DraftOptions& o) {
   c.add_option(
       "--draft", o.by,
       "Write faster, and the same (speculative decoding): ngrams drafts what followed the last tokens "
-      "before, a model directory what that smaller model writes");
+      "before, mtp what the model's own modules of multi-token prediction say, a model directory what that "
+      "smaller model writes");
   c.add_option("--draft-tokens", o.tokens, "Maximum length of a draft in tokens (default: 15)")
       ->range(int64_t{1}, EngineOptions::kMostDrafted);
 }
@@ -49,6 +51,10 @@ Drafts::Drafts(const DraftOptions& options, const TextModel& target, DType compu
   const ModelSpec& spec = target.model->spec();
   if (by == "ngrams") {
     drafter_ = std::make_unique<NgramDrafter>();
+    return;
+  }
+  if (by == "mtp") {
+    naming_option("--draft: ", [&] { drafter_ = std::make_unique<MtpDrafter>(*target.model); });
     return;
   }
   model_ = load_language_model(by, compute);

@@ -12,7 +12,7 @@
 namespace qkv {
 
 struct DraftOptions {
-  std::string by = {};  // "ngrams", or the directory of a model; empty: no drafts
+  std::string by = {};  // "ngrams", "mtp" or the directory of a model; empty: no drafts
   int64_t tokens = 0;   // 0: as many as the engine takes
 };
 

@@ -15,6 +15,7 @@
 #include "qkv/base/progress.h"
 #include "qkv/convert/gguf_file.h"
 #include "qkv/infer/importance.h"
+#include "qkv/io/gguf/directory.h"
 #include "qkv/io/model_dir.h"
 
 namespace qkv {
@@ -85,6 +86,8 @@ void write_gguf_file(const GgufOutput& o) {
                  progress.update(fmt::format("{} of {} tensors: {}", i + 1, n, name));
                }});
   }
+  if (!is_gguf(from) && load_spec(from).mtp.any())
+    fmt::print(stderr, "note: the file is without the modules of multi-token prediction (mtp_layers)\n");
   fmt::print(stderr, "{}: {:.1f} MB{}\n", o.out, static_cast<double>(std::filesystem::file_size(o.out)) / 1e6,
              type ? fmt::format(", {}", name_of(*type)) : "");
 }

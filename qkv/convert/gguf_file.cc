@@ -8,12 +8,14 @@
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/base/parallel.h"
+#include "qkv/io/binding.h"
 #include "qkv/io/gguf/directory.h"
 #include "qkv/io/gguf/model.h"
 #include "qkv/io/gguf/tensors.h"
 #include "qkv/io/gguf/tokenizer.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
+#include "qkv/models/part.h"
 #include "qkv/quant/float16.h"
 #include "qkv/quant/quantize.h"
 
@@ -25,12 +27,29 @@ namespace fs = std::filesystem;
 constexpr const char* kFileTypeKey = "general.file_type";
 constexpr const char* kVersionKey = "general.quantization_version";
 
-GgufParts parts_of_directory(const std::string& dir) {
-  const std::string path = dir + "/config.json";
-  const Json config = parse_json(read_file(path), path);
-  const ModelWeights weights = read_weights(dir);
+// A directory's config.json and tensors, without modules of multi-token prediction: no architecture in GGUF
+// files that qkv writes has them.
+struct ModelFile {
+  Json config;
   std::vector<std::pair<std::string, Weight>> tensors;
-  for (const auto& [name, tensor] : weights.file.tensors) tensors.emplace_back(name, tensor);
+};
+ModelFile file_of_directory(const std::string& dir) {
+  const std::string path = dir + "/config.json";
+  ModelFile file{parse_json(read_file(path), path), {}};
+  if (parse_spec(read_file(path), path).mtp.any()) {
+    const auto model = without_mtp(*load_model(dir, DType::f32));
+    const Family& family = family_for(model->spec());
+    file.config.update(Json::parse(config_of(family, model->spec()).dump()));
+    for (auto& [name, tensor] : weights_to_write(*model, weights_of(family, model->spec())))
+      file.tensors.emplace_back(name, tensor);
+    return file;
+  }
+  for (const auto& [name, tensor] : read_weights(dir).file.tensors) file.tensors.emplace_back(name, tensor);
+  return file;
+}
+
+GgufParts parts_of_directory(const std::string& dir) {
+  const auto [config, tensors] = file_of_directory(dir);
   GgufParts parts = gguf_of_model(config, tensors);
   const auto at = parts.metadata.begin() + 1;  // behind general.architecture
   parts.metadata.insert(at, {"general.name", GgufValue::of(fs::path(dir).filename().string())});

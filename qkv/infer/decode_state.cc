@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "qkv/ops/parts.h"
+
 namespace qkv {
 namespace {
 
@@ -87,7 +89,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
 }
 
 Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
-                            std::span<const int32_t> prefixes, Probe* probe) {
+                            std::span<const int32_t> prefixes, Probe* probe, Tensor* rows) {
   const NoGrad guard;
   if (sequences() == 1 && tokens.size() == 1 && std::ssize(tokens[0]) > kAtOnce && probe == nullptr &&
       looks_back(model_->spec())) {
@@ -96,10 +98,20 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
     const auto part = [&](int64_t i) {
       return std::vector<int32_t>(tokens[0].begin() + i * n / parts, tokens[0].begin() + (i + 1) * n / parts);
     };
-    for (int64_t i = 0; i + 1 < parts; ++i) extend({part(i)});
-    return advance({part(parts - 1)});
+    std::vector<Tensor> all;
+    for (int64_t i = 0; i + 1 < parts; ++i) {
+      const Tensor hidden = extend({part(i)});
+      if (rows != nullptr) all.push_back(hidden);
+    }
+    const Tensor logits = advance({part(parts - 1)}, {}, nullptr, rows);
+    if (rows != nullptr) {
+      all.push_back(*rows);
+      *rows = join_rows(all);
+    }
+    return logits;
   }
   const Tensor hidden = extend(tokens, prefixes, probe);
+  if (rows != nullptr) *rows = hidden;
   const int64_t fed = std::ranges::count_if(tokens, [](const auto& t) { return !t.empty(); });
   if (hidden.dim(0) == fed) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.
@@ -112,9 +124,11 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
   return model_->logits(last);
 }
 
-Tensor DecodeState::advance_all(const std::vector<std::vector<int32_t>>& tokens) {
+Tensor DecodeState::advance_all(const std::vector<std::vector<int32_t>>& tokens, Tensor* rows) {
   const NoGrad guard;
-  return model_->logits(extend(tokens));
+  const Tensor hidden = extend(tokens);
+  if (rows != nullptr) *rows = hidden;
+  return model_->logits(hidden);
 }
 
 DecodeState DecodeState::fork() const {

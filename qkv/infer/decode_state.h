@@ -40,11 +40,11 @@ class DecodeState {
                 Probe* probe = nullptr);
   // The same, but returns the logits after the last token of each sequence that gets any, f32 [those
   // sequences, V]. A long prompt of a single sequence is read in parts, where that changes nothing, to take
-  // less memory.
+  // less memory. `hidden`: what extend() returns goes there; null: nowhere.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
-                 Probe* probe = nullptr);
+                 Probe* probe = nullptr, Tensor* hidden = nullptr);
   // The same, but returns the logits after every token, f32 [N, V], in the order of extend().
-  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens);
+  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens, Tensor* hidden = nullptr);
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const { return lengths_[sequence]; }
 

@@ -394,7 +394,8 @@ void Engine::begin_reading() {
 // tokens and join the others.
 void Engine::read(const Listener& listener) {
   Reading& r = reading_;
-  Tensor logits;
+  const bool shows = shows_rows();
+  Tensor logits, hidden;
   if (shares_) {
     std::vector<Tokens> next(
         static_cast<size_t>(state_.sequences() - reading_rows()));  // the others get none
@@ -403,11 +404,15 @@ void Engine::read(const Listener& listener) {
         reading_rows() == 1 && (r.read > 0 || length > options_.prompt_tokens)) {
       const int64_t end = r.read + std::min(length - r.read, options_.prompt_tokens);
       next.back() = Tokens(next.back().begin() + r.read, next.back().begin() + end);
-      r.read = end;
-      logits = state_.advance(next);
+      const int64_t first = std::exchange(r.read, end);
+      logits = state_.advance(next, {}, nullptr, shows ? &hidden : nullptr);
+      if (shows)
+        for (const SequencePtr& s : r.requests)
+          if (!s->search) options_.drafter->read(s->number, first, hidden);
       if (end < length) return;
     } else {
-      logits = state_.advance(next);
+      logits = state_.advance(next, {}, nullptr, shows ? &hidden : nullptr);
+      if (shows) show_rows_of_prompts(hidden);
     }
   } else {
     const bool prefix = models_.spec().order == Order::prefix;
@@ -447,6 +452,20 @@ void Engine::read(const Listener& listener) {
     arrange(std::move(all));
   }
   for (SequencePtr& s : going_on) active_.push_back(std::move(s));
+}
+
+bool Engine::shows_rows() const {
+  return drafts_ && options_.drafter->reads_rows();
+}
+
+void Engine::show_rows_of_prompts(const Tensor& hidden) {
+  std::vector<int64_t> offsets = {0};
+  for (const Tokens& tokens : reading_.tokens) offsets.push_back(offsets.back() + std::ssize(tokens));
+  for (size_t i = 0; i < reading_.requests.size(); ++i) {
+    const Sequence& s = *reading_.requests[i];
+    const auto at = static_cast<size_t>(reading_.rows[i][0]);
+    if (!s.search) options_.drafter->read(s.number, 0, hidden.slice_rows(offsets[at], offsets[at + 1]));
+  }
 }
 
 bool Engine::choose(Sequence& s, std::span<const float> logits, const Listener& listener) {
@@ -547,6 +566,7 @@ void Engine::decode(const Listener& listener) {
   const std::vector<Tokens> drafted = drafts(), states = rows_of_active();
   const auto draft_of = [&](size_t i) { return drafted.empty() ? Tokens() : drafted[i]; };
   std::vector<Tokens> next, rows(active_.size());  // those of logits: the first follow what has been chosen
+  std::vector<int64_t> begins(active_.size());     // the number of the first token that each is fed
   int32_t row = 0;
   for (size_t i = 0; i < active_.size(); ++i) {
     const Sequence& s = *active_[i];
@@ -554,6 +574,7 @@ void Engine::decode(const Listener& listener) {
     for (const int32_t at : states[i]) {
       const bool fits = options_.cached && state_.length(at) < models_.spec().longest();
       if (!fits) state_.truncate(at, 0);  // beyond the context all positions shift, so recompute
+      begins[i] = state_.length(at);
       Tokens fed = fits ? Tokens{s.output(at - states[i][0]).back()} : window(s);
       if (!drafted.empty()) row += static_cast<int32_t>(fed.size()) - 1;
       for (size_t k = 0; k <= draft.size(); ++k) rows[i].push_back(row++);
@@ -562,19 +583,29 @@ void Engine::decode(const Listener& listener) {
     }
   }
   next.resize(static_cast<size_t>(state_.sequences()));  // the others get none
-  const Tensor logits =
-      drafted.empty() ? state_.advance(next, {}, looks_ ? &*looks_ : nullptr) : state_.advance_all(next);
+  Tensor hidden;
+  Tensor* const shown = shows_rows() ? &hidden : nullptr;
+  const Tensor logits = drafted.empty()
+                            ? state_.advance(next, {}, looks_ ? &*looks_ : nullptr, shown)
+                            : state_.advance_all(next, shown);
   const auto best = continuations(active_, rows, logits);
   Tokens kept;
   std::vector<SequencePtr> going_on;
+  int64_t end = 0;  // behind the rows that each was fed
   for (size_t i = 0; i < active_.size(); ++i) {
     Sequence& s = *active_[i];
     const int32_t at = states[i][0];
+    const int64_t begin = end;
+    for (const int32_t state : states[i]) end += std::ssize(next[static_cast<size_t>(state)]);
     if (s.search) {
       for (const int32_t origin : grow(s, best[i], rows[i], listener))
         kept.push_back(at + static_cast<int32_t>(std::ranges::find(rows[i], origin) - rows[i].begin()));
       if (!s.search->beams.empty()) going_on.push_back(std::move(active_[i]));
     } else if (accept(s, at, draft_of(i), rows[i], logits, listener)) {
+      if (shown != nullptr) {
+        const int64_t stays = state_.length(at) - begins[i];
+        options_.drafter->read(s.number, begins[i], hidden.slice_rows(begin, begin + stays));
+      }
       kept.push_back(at);
       going_on.push_back(std::move(active_[i]));
     } else {

@@ -141,6 +141,9 @@ class Engine {
   void forget_drafts(int64_t request) {
     if (options_.drafter != nullptr) options_.drafter->end(request);
   }
+  // True if the drafter gets the hidden states of what is read.
+  bool shows_rows() const;
+  void show_rows_of_prompts(const Tensor& hidden);
   // Drafts of all sequences; none where no sequence has one.
   std::vector<std::vector<int32_t>> drafts();
   // Chooses the next token. Returns true if the request goes on.

@@ -65,16 +65,18 @@ Tensor mean_of(const std::vector<Tensor>& logits) {
 }  // namespace
 
 Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
-                              std::span<const int32_t> prefixes, Probe* probe) {
+                              std::span<const int32_t> prefixes, Probe* probe, Tensor* hidden) {
   std::vector<Tensor> logits;
   for (DecodeState& state : states_)
-    logits.push_back(state.advance(tokens, prefixes, logits.empty() ? probe : nullptr));
+    logits.push_back(
+        state.advance(tokens, prefixes, logits.empty() ? probe : nullptr, logits.empty() ? hidden : nullptr));
   return mean_of(logits);
 }
 
-Tensor EnsembleState::advance_all(const std::vector<std::vector<int32_t>>& tokens) {
+Tensor EnsembleState::advance_all(const std::vector<std::vector<int32_t>>& tokens, Tensor* hidden) {
   std::vector<Tensor> logits;
-  for (DecodeState& state : states_) logits.push_back(state.advance_all(tokens));
+  for (DecodeState& state : states_)
+    logits.push_back(state.advance_all(tokens, logits.empty() ? hidden : nullptr));
   return mean_of(logits);
 }
 

@@ -32,11 +32,12 @@ class EnsembleState {
   EnsembleState(const Ensemble& models, const Sources& sources);
 
   // The logits of a single model, or the logarithm of the mean of several models' probabilities. f32
-  // [sequences that get tokens, V]. `probe` sees the first model's intermediate values.
+  // [sequences that get tokens, V]. `probe` sees the first model's intermediate values;
+  // `hidden` gets its hidden states, where it is not null.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
-                 Probe* probe = nullptr);
+                 Probe* probe = nullptr, Tensor* hidden = nullptr);
   // The same after every token, f32 [N, V].
-  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens);
+  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens, Tensor* hidden = nullptr);
   int64_t sequences() const { return states_.front().sequences(); }
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }
   void reorder(std::span<const int32_t> sources);

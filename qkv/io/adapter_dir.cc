@@ -42,6 +42,7 @@ struct Module {
 std::vector<Module> modules_of(const ModelSpec& given) {
   ModelSpec spec = given;
   spec.lora = {};
+  spec.mtp = {};  // adapters are of the model's own layers
   const Transformer model(spec);
   std::map<std::string, const Parameter*> parameters;
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;

@@ -102,7 +102,8 @@ bool is_copy(std::string_view name) {
   return std::ranges::any_of(
       std::initializer_list<std::string_view>{"lm_head.weight", "embed_tokens.weight", "embed_out.weight",
                                               "decoder.weight", "decoder.bias", "vocab_projector.weight",
-                                              "proj_out.weight", "lm_loss.weight", "lm_head.out_proj.weight"},
+                                              "proj_out.weight", "lm_loss.weight", "lm_head.out_proj.weight",
+                                              "shared_head.head.weight"},
       [&](std::string_view end) { return name.ends_with(end); });
 }
 
@@ -121,8 +122,24 @@ ModelSpec spec_of(const ConfigFile& config) {
 
 }  // namespace
 
+namespace {
+
+// Published configurations tell of modules of multi-token prediction that not all files have.
+void leave_out_missing_modules(ModelSpec& spec, const Family& family, const std::string& dir) {
+  if (!spec.mtp.any() || &family == &native_family()) return;
+  const std::string from = is_adapter_dir(dir) ? read_adapter_config(dir).base : dir;
+  const TensorFile file = read_weights(from).file;
+  const std::string end = fmt::format("layers.{}.eh_proj.weight", spec.layers);
+  const auto is_it = [&](const auto& entry) { return entry.first.ends_with(end); };
+  if (std::ranges::none_of(file.tensors, is_it) && std::ranges::none_of(file.packed, is_it)) spec.mtp = {};
+}
+
+}  // namespace
+
 ModelSpec load_spec(const std::string& dir) {
-  ModelSpec spec = spec_of(read_config(dir));
+  const ConfigFile config = read_config(dir);
+  ModelSpec spec = spec_of(config);
+  leave_out_missing_modules(spec, config.family, dir);
   if (!is_adapter_dir(dir)) return spec;
   spec.lora = read_adapter_config(dir);
   spec.lora.adapters = adapters_of(spec);
@@ -238,9 +255,16 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
   if (model.spec().lora.any()) return save_adapters(dir, model);
-  write_safetensors(dir + "/model.safetensors",
-                    weights_to_write(model, weights_of(family_for(model.spec()), model.spec())),
-                    {{"format", "pt"}});
+  const Family& family = family_for(model.spec());
+  auto tensors = weights_to_write(model, weights_of(family, model.spec()));
+  if (family.copies != nullptr)
+    for (const TensorCopy& copy : family.copies(model.spec())) {
+      const auto original =
+          std::ranges::find(tensors, copy.of, [](const auto& tensor) { return tensor.first; });
+      check(original != tensors.end(), "save: there is no tensor '{}'", copy.of);
+      tensors.emplace_back(copy.name, Tensor(original->second));
+    }
+  write_safetensors(dir + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
 }  // namespace qkv

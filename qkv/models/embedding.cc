@@ -83,6 +83,17 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
 }
 
+Tensor InputEmbedding::as_read(Tensor x) const {
+  if (spec_.embedding_unit) x = unit_rows(x);
+  if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
+  if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
+  return spec_.embedding_multiplier != 1 ? scaled(x, spec_.embedding_multiplier) : x;
+}
+
+Tensor InputEmbedding::tokens(const Indices& ids) const {
+  return as_read(embedding(ids, token_->weight(), "token id", parameters_->compute));
+}
+
 Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const Context& context,
                                std::string_view stack, uint32_t site) const {
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
@@ -91,13 +102,10 @@ Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const
   check(features.defined() || !features_, "model: it reads images or spectrograms, and there are none");
   const DType type = parameters_->compute;
   Tensor x = features.defined()
-                 ? place_features(ids, token_->weight(),
-                                  features_->forward(convert(features, type), context.layout.offsets))
-                 : embedding(ids, token_->weight(), "token id", type);
-  if (spec_.embedding_unit) x = unit_rows(x);
-  if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
-  if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
-  if (spec_.embedding_multiplier != 1) x = scaled(x, spec_.embedding_multiplier);
+                 ? as_read(place_features(
+                       ids, token_->weight(),
+                       features_->forward(convert(features, type), context.layout.offsets)))
+                 : tokens(ids);
   context.visit(stack, ".embedding.token", x);
   const auto position = [&](size_t axis) {
     const auto& [learned, formula] = positions_[axis];

@@ -19,6 +19,8 @@ class InputEmbedding {
   // begin with `name` ("embedding").
   InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec, Parameter& token);
 
+  // The embeddings of the tokens alone, with their factors: ids [N] -> [N, D].
+  Tensor tokens(const Indices& ids) const;
   // ids [N] -> [N, D]; layout and segments are the context's. `features`: rows for the ids that are
   // kFeature. `stack`: "encoder" or "decoder", for the names of probed values. `site`: random site of
   // dropout.
@@ -26,6 +28,9 @@ class InputEmbedding {
                  uint32_t site) const;
 
  private:
+  // Rows of W_e as the blocks read them: [N, D].
+  Tensor as_read(Tensor rows) const;
+
   ModelSpec spec_;
   const Parameters* parameters_;
   Parameter* token_;

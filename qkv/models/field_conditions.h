@@ -43,6 +43,8 @@ struct Needs {
   static constexpr FieldCondition kLocalAttention = {
       "source_attention = \"local\"", "model.source_attention",
       [](const ModelSpec& s) { return s.recurrence.attention == SourceAttention::local; }};
+  static constexpr FieldCondition kMtp = {"an mtp_layers above 0", "model.mtp_layers",
+                                          [](const ModelSpec& s) { return s.mtp.any(); }};
   static constexpr FieldCondition kTokens = {"an objective that predicts tokens", "train.objective",
                                              [](const ModelSpec& s) { return s.output == Output::tokens; }};
   static constexpr FieldCondition kLogits = {

@@ -20,4 +20,19 @@ std::unique_ptr<Transformer> part_of(Transformer& model, Architecture stack) {
   return part;
 }
 
+std::unique_ptr<Transformer> without_mtp(Transformer& model) {
+  ModelSpec spec = model.spec();
+  spec.mtp = {};
+  auto part = std::make_unique<Transformer>(spec);
+  Parameters& whole = model.parameters();
+  part->parameters().compute = whole.compute;
+  part->parameters().stored = whole.stored;
+  for (Parameter& p : part->parameters().all()) {
+    const Parameter* q = whole.find(p.name);
+    p.value = q->value;
+    p.packed = q->packed;
+  }
+  return part;
+}
+
 }  // namespace qkv

@@ -111,6 +111,18 @@ ModelSpec ModelSpec::with_kind(const std::string& kind) const {
   return s;
 }
 
+ModelSpec ModelSpec::mtp_spec(int64_t k) const {
+  ModelSpec s = with_kind(kind_of(layers - 1));
+  s.layers = 1;
+  s.layer_groups = 0;
+  s.final_norm = false;  // modules have their own
+  s.mtp = {};
+  if (!s.experts.in_layer(layers - 1 + k)) s.experts = {};
+  s.experts.first = 0;
+  s.experts.every = 1;
+  return s;
+}
+
 int64_t ModelSpec::longest() const {
   int64_t most = longest_by_positions();
   for (const BlockSpec* block : blocks_in_use()) {

@@ -10,6 +10,7 @@
 #include "qkv/batch/batch.h"
 #include "qkv/models/feature_spec.h"
 #include "qkv/models/mixer_spec.h"
+#include "qkv/models/mtp_spec.h"
 #include "qkv/nn/attention_spec.h"
 #include "qkv/nn/experts.h"
 #include "qkv/nn/norm.h"
@@ -207,6 +208,7 @@ struct ModelSpec : BlockSpec {
   bool pooler_norm = false;                         // a norm follows (ModernBERT)
   bool classifier_bias = true;                      // bias of the classifier
   RecurrenceSpec recurrence = {};
+  MtpSpec mtp = {};
   LoraSpec lora = {};
   bool source_reversed = false;  // the encoder reads its source from the end (Sutskever et al. 2014)
   std::string family = {};  // family whose config.json it is saved as; empty: the first that can express it
@@ -267,6 +269,9 @@ struct ModelSpec : BlockSpec {
   int64_t keys_of(int64_t layer) const;
   // The experts of a layer that has any; none if no layer has.
   ExpertsSpec experts_in_use() const;
+  // The block of module k of multi-token prediction, from 1, as the only block of a model: the last
+  // layer's, with experts if a layer k places on had them.
+  ModelSpec mtp_spec(int64_t k) const;
   // The model whose layers all have this kind of block.
   ModelSpec with_kind(const std::string& kind) const;
   // Rows of the classifier: the classes; 2 for a span, 1 for multiple choice; 0: no classifier.

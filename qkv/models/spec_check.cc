@@ -406,6 +406,18 @@ void check_features(const ModelSpec& s) {
         "model: a distillation token is the second of a classifier that pools the first");
 }
 
+void check_mtp(const ModelSpec& s) {
+  if (!s.mtp.any()) return;
+  check(s.architecture == Architecture::decoder && s.order == Order::stack && s.output == Output::tokens,
+        "model: mtp_layers: multi-token prediction is of decoders that predict tokens, in the order stack");
+  check(s.memory == 0 && s.layer_input_width == 0 && !s.embedding_projected_last &&
+            s.branches != Branches::reversible,
+        "model: mtp_layers does not go with memory, layer_input_width, embedding_projected_last or reversible "
+        "branches");
+  const AttentionSpec& a = s.block(s.layers - 1).attention;
+  check(!a.reused_keys, "model: mtp_layers does not go with reused_keys in the last layer");
+}
+
 void check_encoder(const ModelSpec& s) {
   const EncoderShape& e = s.encoder;
   check(e.context == 0 || s.features.any() || (s.stacks_apart && s.positions == Positions::learned),
@@ -606,6 +618,7 @@ void check_spec(const ModelSpec& s) {
   check_fields(s, s);
   check_encoder(s);
   check_kinds(s);
+  check_mtp(s);
   check_reused_keys(s, s.layers);
   if (s.encoder_layers > 0) check_reused_keys(s.encoder_spec(), s.encoder_layers);
 }

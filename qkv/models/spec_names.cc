@@ -38,6 +38,12 @@ struct Enumeration<MixerKind> {
   static constexpr auto kNames = names_of_mixers(std::make_index_sequence<std::variant_size_v<AnyMixer>>());
 };
 template <>
+struct Enumeration<MtpForm> {
+  static constexpr const char* kKind = "mtp_form";
+  static constexpr Name<MtpForm> kNames[] = {
+      {MtpForm::chained, "chained"}, {MtpForm::joined, "joined"}, {MtpForm::parallel, "parallel"}};
+};
+template <>
 struct Enumeration<Output> {
   static constexpr const char* kKind = "output";
   static constexpr Name<Output> kNames[] = {{Output::tokens, "tokens"},
@@ -225,6 +231,9 @@ template Pooling from_name(const std::string&);
 template std::string name_of(Architecture);
 template std::vector<std::string> names_of<Architecture>();
 template Architecture from_name(const std::string&);
+template std::string name_of(MtpForm);
+template std::vector<std::string> names_of<MtpForm>();
+template MtpForm from_name(const std::string&);
 template std::string name_of(Positions);
 template std::vector<std::string> names_of<Positions>();
 template Positions from_name(const std::string&);

@@ -114,6 +114,28 @@ void for_each_field(Spec& f, Visitor& v) {
     f.distilled);
 }
 
+// Multi-token prediction.
+template <typename Spec, typename Visitor>
+requires IsSpec<Spec, MtpSpec>
+void for_each_field(Spec& m, Visitor& v) {
+  v({.name = "mtp_layers",
+     .help = "multi-token prediction: number of modules that predict the tokens after the next one, to draft "
+             "for generation (0: none)",
+     .since = 18},
+    m.layers, Integers{0, 64});
+  v({.name = "mtp_form",
+     .help = "input of each module: the output of the one before (chained), that joined with the embedding of "
+             "the token before (joined, DeepSeek-V3), or the last block's output (parallel)",
+     .since = 18,
+     .needs = &Needs::kMtp},
+    m.form);
+  v({.name = "mtp_weight",
+     .help = "factor on the mean loss of these modules in training",
+     .since = 18,
+     .needs = &Needs::kMtp},
+    m.weight, Numbers{0, 100});
+}
+
 // Low-rank adapters on another model's weights.
 template <typename Spec, typename Visitor>
 requires IsSpec<Spec, LoraSpec>
@@ -178,6 +200,7 @@ void for_each_field_of_shape(Spec& s, Visitor& v) {
     s.encoder_layers, Integers{0, 4096});
   for_each_field(s.encoder, v);
   for_each_field(s.features, v);
+  for_each_field(s.mtp, v);
   for_each_field(s.lora, v);
 }
 

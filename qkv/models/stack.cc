@@ -116,10 +116,12 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       placement_(spec.norm_placement),
       reversible_(spec.branches == Branches::reversible),
       site_(shape.site),
+      first_(shape.first),
       input_width_(spec.layer_input_width),
       memory_(spec.memory) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
-  const auto branches = static_cast<float>((shape.source > 0 ? 3 : 2) * shape.layers);
+  const int64_t end = shape.first + shape.layers;
+  const auto branches = static_cast<float>((shape.source > 0 ? 3 : 2) * end);
   const InitStd std{spec.init_std,
                     placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std};
   const std::vector<std::string> kinds = spec.kinds_in_use(shape.layers);
@@ -132,8 +134,8 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
     owners_.push_back(spec.owner_of(l, shape.layers));
     if (const int64_t owner = owners_.back(); owner != l)
       parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner));
-    blocks_.push_back(make_block(parameters, specs[kind], shape, l, std));
-    const std::string scale = fmt::format("{}.block.{}.scale", name, l);
+    blocks_.push_back(make_block(parameters, specs[kind], shape, first_ + l, std));
+    const std::string scale = fmt::format("{}.block.{}.scale", name, first_ + l);
     scales_.push_back(!specs[kind].block_scaled
                           ? nullptr
                           : &parameters.add(scale, {1}, ParameterKind::vector, {Initializer::Kind::ones}));
@@ -148,7 +150,8 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       if (terms_of_[static_cast<size_t>(l)] == i && owners_[static_cast<size_t>(l)] == l) layers.push_back(l);
     // Tables of single layers are named by the layers.
     const bool own = kinds[i] == kDefaultKind || specs[i].relative_by_layer;
-    terms_.emplace_back(parameters, own ? name : fmt::format("{}.kind.{}", name, kinds[i]), specs[i],
+    const std::string of = first_ > 0 ? fmt::format("{}.block.{}", name, first_) : name;
+    terms_.emplace_back(parameters, own ? of : fmt::format("{}.kind.{}", name, kinds[i]), specs[i],
                         shape.mask, layers);
   }
   if (spec.ends_with_norm())
@@ -205,7 +208,8 @@ void BlockStack::run_block(size_t layer, ResidualStream& stream, const Context& 
 }
 
 std::string BlockStack::name_after(size_t layer) const {
-  return scales_[layer] != nullptr ? fmt::format("{}.block.{}.scaled", name_, layer)
+  return scales_[layer] != nullptr
+             ? fmt::format("{}.block.{}.scaled", name_, first_ + static_cast<int64_t>(layer))
                                    : blocks_[layer].back().name + ".sum";
 }
 

@@ -44,6 +44,7 @@ class BlockStack : public Stack {
     Mask mask;       // mask of self-attention
     int64_t source;  // width of the source that it also attends to; 0: none
     uint32_t site;   // its first random site; kSitesALayer per layer
+    int64_t first = 0;  // number of its first block
   };
   // Names of parameters begin with `name` ("decoder").
   BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape);
@@ -78,6 +79,7 @@ class BlockStack : public Stack {
   NormPlacement placement_;
   bool reversible_;
   uint32_t site_;
+  int64_t first_;  // number of the first block
   std::vector<Block> blocks_;
   std::unique_ptr<Norm> norm_;        // after the last block; null: none
   std::vector<PositionTerms> terms_;  // position encodings of each kind of block

@@ -13,7 +13,8 @@ namespace qkv {
 namespace {
 
 // Random sites, far enough apart from each other; 3 is the classifier's.
-constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kStackSite = 16, kEncoderSite = 1 << 20;
+constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kStackSite = 16, kMtpSite = 1 << 19,
+                   kEncoderSite = 1 << 20;
 
 // The ids of each sequence from the last to the first.
 Indices reversed(const Indices& ids, const std::vector<int32_t>& offsets) {
@@ -81,6 +82,8 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
         BlockStack::Shape{spec.layers, Mask::causal(), both ? encoder_spec.width : 0, kStackSite});
   if (spec.output == Output::tokens)
     unembedding_ = std::make_unique<Unembedding>(parameters_, spec_, *token_);
+  if (spec.mtp.any())
+    mtp_ = std::make_unique<MtpModules>(parameters_, spec_, *embedding_, *unembedding_, kMtpSite);
   pooler_ = std::make_unique<Pooler>(parameters_, spec_);
   if (spec.classes() > 0) classifier_ = std::make_unique<Classifier>(parameters_, spec_, *pooler_);
   head_ = make_head(spec, unembedding_.get(), *pooler_, classifier_.get());
@@ -92,6 +95,7 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
 void Transformer::set_recompute(bool on) {
   for (Stack* stack : {encoder_.get(), decoder_.get()})
     if (stack != nullptr) stack->set_recompute(on);
+  if (mtp_) mtp_->set_recompute(on);
 }
 
 void Transformer::set_layer_drop(float p) {
@@ -102,6 +106,7 @@ void Transformer::set_layer_drop(float p) {
 void Transformer::update_buffers() const {
   for (const Stack* stack : {encoder_.get(), decoder_.get()})
     if (stack != nullptr) stack->update_buffers();
+  if (mtp_) mtp_->update_buffers();
 }
 
 namespace {
@@ -183,7 +188,13 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Indices& tar
                                      float scale, const LossTerms& terms) const {
   Context inner = context;
   inner.balance_scale = scale * static_cast<float>(head_->predictions(input, targets));
-  return head_->loss({hidden(input, inner), input, targets, context}, scale, terms);
+  const Tensor rows = hidden(input, inner);
+  CrossEntropyResult result = head_->loss({rows, input, targets, context}, scale, terms);
+  if (mtp_ && recording() && spec_.mtp.weight > 0 && !spec_.lora.any()) {
+    inner.layout = input.layout;
+    result.loss = add(result.loss, mtp_->loss(rows, input.ids, targets, inner, scale, terms));
+  }
+  return result;
 }
 
 DecodingStates Transformer::make_states(int64_t sequences) const {

@@ -11,6 +11,7 @@
 #include "qkv/models/embedding.h"
 #include "qkv/models/head.h"
 #include "qkv/models/layer_inputs.h"
+#include "qkv/models/mtp.h"
 #include "qkv/models/stack.h"
 #include "qkv/ops/cross_entropy.h"
 
@@ -68,11 +69,14 @@ class Transformer {
   Tensor pooled(const Tensor& hidden, const ModelInput& input) const {
     return pooler_->pooled(hidden, input);
   }
+  // The modules of multi-token prediction; null: there are none.
+  const MtpModules* mtp() const { return mtp_.get(); }
   // The loss for targets of the model's output: [N] for tokens (Algorithms 11, 12 and 13) or token classes,
   // kIgnored where nothing is predicted; [S] for sequence classes; [S, 2] for spans. Embeddings have no
   // targets: each sequence of the first half should find its partner in the second half. If the input has
   // sequence_targets, the mean of their losses is added to the tokens' loss, but not to the result's total
-  // and count. `scale` as in unembed_cross_entropy(). Throws Error if the output has no targets.
+  // and count. Nor are the losses of multi-token prediction, which are added while gradients are recorded,
+  // but not for adapters. `scale` as in unembed_cross_entropy(). Throws Error if the output has no targets.
   CrossEntropyResult loss(const ModelInput& input, const Indices& targets, const Context& context,
                           float scale, const LossTerms& terms = {}) const;
 
@@ -95,6 +99,7 @@ class Transformer {
   std::unique_ptr<LayerInputs> layer_inputs_;  // null: blocks read the residual stream alone
   std::unique_ptr<Stack> encoder_, decoder_;
   std::unique_ptr<Unembedding> unembedding_;  // null unless the output is tokens
+  std::unique_ptr<MtpModules> mtp_;
   std::unique_ptr<Pooler> pooler_;
   std::unique_ptr<Classifier> classifier_;  // null without classes
   std::unique_ptr<Head> head_;

@@ -11,6 +11,7 @@
 
 #include "formal/gradient.h"
 #include "formal/loss.h"
+#include "formal/multi_token.h"
 #include "formal/objectives.h"
 #include "qkv/data/dataset.h"
 #include "qkv/models/transformer.h"
@@ -136,6 +137,19 @@ class EngineValues {
     for (size_t l = 0; l < theta.layer.size(); ++l)
       layer(fmt::format("decoder.block.{}.", l), theta.layer[l]);
     norm("decoder.norm", theta.norm);
+  }
+  void operator()(const formal::MTPTheta<double>& theta) {
+    (*this)(static_cast<const formal::DTheta<double>&>(theta));
+    for (size_t k = 1; k <= theta.module.size(); ++k) {
+      const formal::MTPModule<double>& from = theta.module[k - 1];
+      const std::string name = fmt::format("mtp.{}.", k);
+      layer(fmt::format("decoder.block.{}.", theta.layer.size() + k - 1), from.layer);
+      norm(name + "norm", from.norm);
+      if (spec_.mtp.form != MtpForm::joined) continue;
+      norm(name + "embedding_norm", from.norm_e);
+      norm(name + "hidden_norm", from.norm_h);
+      put(name + "projection.weight", from.M);
+    }
   }
   void operator()(const formal::ETheta<double>& theta) {
     embedding(theta.embedding);

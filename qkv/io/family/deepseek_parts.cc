@@ -141,6 +141,7 @@ Family deepseek_like(const char* type, const char* language_model, ModelSpec (*r
     return s.architecture == Architecture::decoder && s.mixer.get_if<LatentMixer>() != nullptr;
   };
   family.ignores = is_extra_or_predicts_further;
+  family.copies = mtp_copies;
   return family;
 }
 

@@ -52,6 +52,10 @@ ModelSpec essence(ModelSpec s) {
   if (!s.recurrence.any()) s.recurrence = {};
   s.init_std = defaults.init_std;                        // affects only new weights
   s.experts.choice_rate = defaults.experts.choice_rate;  // affects only training
+  if (s.mtp.any())
+    s.mtp.weight = defaults.mtp.weight;  // so does this
+  else
+    s.mtp = {};
   if (s.classes() == 0) s.head_dropout = 0;
   if (s.output == Output::tokens && s.labels.empty()) s.pooling = defaults.pooling;
   if (s.architecture == Architecture::decoder) s.head_dropout = 0;  // training only: their files lack it

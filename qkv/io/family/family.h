@@ -28,6 +28,11 @@ struct WeightName {
   int64_t matrices = 1;                 // so many matrices one below the other, each transposed
 };
 
+// A tensor of a file that is a copy of another one.
+struct TensorCopy {
+  std::string name, of;
+};
+
 // Reads and writes one kind of model directory: its config.json and its tensor names.
 struct Family {
   std::string model_type;
@@ -52,6 +57,8 @@ struct Family {
   bool fills_with_ends = false;
   // The name of the class with a sequence classifier before "For..."; empty: that of the language model.
   std::string classes_named = "";
+  // Tensors that files have beside the parameters, as copies of others; null: none.
+  std::vector<TensorCopy> (*copies)(const ModelSpec& spec) = nullptr;
 };
 
 // Reads and writes a config.json of this family, including heads. Throws Error naming the file and the

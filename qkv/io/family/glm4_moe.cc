@@ -31,6 +31,7 @@ const Family& glm4_moe_family() {
           x.scale = c.number_or("routed_scaling_factor", 1);
           x.shared_hidden = c.integer_or("n_shared_experts", 1, 0, 1 << 16) * x.hidden;
           x.balance = 0;
+          read_mtp(c, s);
           return s;
         },
         [](const ModelSpec& s) {
@@ -49,10 +50,12 @@ const Family& glm4_moe_family() {
           c["norm_topk_prob"] = x.renormalized;
           c["routed_scaling_factor"] = decimal(x.scale);
           c["n_shared_experts"] = x.hidden > 0 ? x.shared_hidden / x.hidden : 0;
+          write_mtp(s, c);
           return c;
         },
         [](const ModelSpec& s) { return weights_named_as_llama(s, {.shared = "shared_experts"}); });
     f.ignores = is_extra_or_predicts_further;
+    f.copies = mtp_copies;
     return f;
   }();
   return family;

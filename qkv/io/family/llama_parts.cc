@@ -175,8 +175,8 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
     n.bias = s.normalization == Normalization::layer || s.normalization == Normalization::layer_plus_one;
     n.norm(engine, file);
   };
-  for (int64_t l = 0; l < s.layers; ++l) {
-    const BlockSpec& b = s.block(l);
+  for (int64_t l = 0; l < s.layers + s.mtp.layers; ++l) {
+    const BlockSpec& b = s.block(std::min(l, s.layers - 1));
     const AttentionSpec& a = b.attention;
     const std::string e = fmt::format("decoder.block.{}.", l), f = fmt::format("model.layers.{}.", l);
     const auto norm_if = [&](const char* engine, const char* file) {
@@ -226,6 +226,14 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
       for (const char* alpha : {"alpha_p", "alpha_n"})
         n.tensor(e + "feed_forward." + alpha, network + "act_fn." + alpha);
   }
+  for (int64_t k = 1; k <= s.mtp.layers; ++k) {
+    const std::string e = fmt::format("mtp.{}.", k), f = fmt::format("model.layers.{}.", s.layers + k - 1);
+    norm(e + "norm", f + "shared_head.norm");
+    norm(e + "embedding_norm", f + "enorm");
+    norm(e + "hidden_norm", f + "hnorm");
+    n.bias = false;
+    n.linear(e + "projection", f + "eh_proj");
+  }
   norm("decoder.norm", names.last_norm);
   n.untied(s, "lm_head.weight");
   if (s.unembedding_bias) n.tensor("unembedding.bias", "lm_head.bias");
@@ -236,8 +244,35 @@ bool is_extra_in_llama(const ModelSpec& s, const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq") || (s.tied && name == "lm_head.weight");
 }
 
+void read_mtp(const JsonField& c, ModelSpec& s) {
+  const int64_t modules = c.integer_or("num_nextn_predict_layers", 0, 0, kMost);
+  if (modules > 0) s.mtp = {.layers = modules, .form = MtpForm::joined};
+}
+
+void write_mtp(const ModelSpec& s, OrderedJson& c) {
+  c["num_nextn_predict_layers"] = s.mtp.form == MtpForm::joined ? s.mtp.layers : 0;
+}
+
+std::vector<TensorCopy> mtp_copies(const ModelSpec& s) {
+  std::vector<TensorCopy> copies;
+  const std::string token = "model.embed_tokens.weight";
+  for (int64_t l = s.layers; l < s.layers + s.mtp.layers; ++l) {
+    copies.push_back({fmt::format("model.layers.{}.embed_tokens.weight", l), token});
+    copies.push_back(
+        {fmt::format("model.layers.{}.shared_head.head.weight", l), s.tied ? token : "lm_head.weight"});
+  }
+  return copies;
+}
+
 bool is_extra_or_predicts_further(const ModelSpec& s, const std::string& name) {
-  return is_extra_in_llama(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
+  constexpr std::string_view kLayer = "model.layers.";
+  if (is_extra_in_llama(s, name)) return true;
+  if (!name.starts_with(kLayer)) return false;
+  const std::string rest = name.substr(kLayer.size());
+  const size_t digits = rest.find_first_not_of("0123456789");
+  constexpr size_t kMostDigits = 6;
+  if (digits == 0 || digits > kMostDigits) return false;
+  return std::stoll(rest) >= s.layers;
 }
 
 std::vector<WeightName> llama_weights(const ModelSpec& s) {

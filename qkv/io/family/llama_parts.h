@@ -63,7 +63,12 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& spec, const Llam
 // Other tensors in files: frequencies, and a second copy of a tied unembedding.
 bool is_extra_in_llama(const ModelSpec& spec, const std::string& name);
 
-// The same, and layers behind the last one, which predict further tokens.
+// Multi-token prediction as DeepSeek-V3 and GLM-4.5 have it: num_nextn_predict_layers joined modules, in layers
+// behind the last one, whose files repeat the embedding and the unembedding.
+void read_mtp(const JsonField& config, ModelSpec& spec);
+void write_mtp(const ModelSpec& spec, OrderedJson& config);
+std::vector<TensorCopy> mtp_copies(const ModelSpec& spec);
+// is_extra_in_llama() for such families. True also for modules that the spec does not have.
 bool is_extra_or_predicts_further(const ModelSpec& spec, const std::string& name);
 
 // The names of a decoder's class and of its classifier's tensor in published code ("": it has none).

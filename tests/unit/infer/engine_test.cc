@@ -15,6 +15,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/infer/generate.h"
 #include "qkv/infer/model_drafter.h"
+#include "qkv/infer/mtp_drafter.h"
 #include "qkv/infer/ngram_drafter.h"
 #include "qkv/quant/quantize.h"
 #include "tests/unit/expect_error.h"
@@ -203,6 +204,8 @@ class Schedule {
     const testing::ScratchDir folder;
     PromptCache cache(folder.path(), model_);
     const bool cached = below(4) == 0;
+    std::optional<MtpDrafter> modules;
+    if (model_.models()[0]->mtp() != nullptr) modules.emplace(*model_.models()[0]);
     Drafter* const drafters[] = {nullptr, &ngrams, &scribbler, &itself, &misprinter};
     sequences_ = one_of(sequences);
     const int64_t budget = pages_of(model_, one_of(pages));
@@ -211,7 +214,7 @@ class Schedule {
                            .memory_bytes = budget,
                            .kept_tokens = one_of(kept),
                            .prompt_cache = cached ? &cache : nullptr,
-                           .drafter = drafters[below(5)],
+                           .drafter = modules ? &*modules : drafters[below(5)],
                            .drafted_tokens = 1 + static_cast<int64_t>(below(15)),
                            .attention = attention_});
     std::vector<Request> requests;
@@ -343,6 +346,13 @@ TEST_F(EngineTest, InAnyCompanyAsARecurrence) {
 }
 TEST_F(EngineTest, InAnyCompanyWithLatents) {
   expect_own_bits(*drawn(of_latents()));
+}
+TEST_F(EngineTest, InAnyCompanyWithModulesThatDraft) {
+  for (const MtpForm form : {MtpForm::chained, MtpForm::joined, MtpForm::parallel}) {
+    ModelSpec spec = form == MtpForm::chained ? of_table() : of_rotary();
+    spec.mtp = {3, form};
+    expect_own_bits(*drawn(spec));
+  }
 }
 TEST_F(EngineTest, InAnyCompanyWithSources) {
   expect_own_bits(*drawn(of_pairs()));

@@ -278,6 +278,7 @@ const FamilyCase kCases[] = {
                     .chosen_groups = 1,
                     .shared_hidden = 5,
                     .balance = 0};
+       s.mtp = {1, MtpForm::joined};
      }},
     {"granitemoe",
      [](ModelSpec& s) {
@@ -424,7 +425,10 @@ const FamilyCase kCases[] = {
        s.experts.choice_bias = true;
        s.experts.choice_rate = 0;
        s.experts.shared_hidden = 8;
+       s.mtp = {2, MtpForm::joined};
      }},
+    {"qkv", [](ModelSpec& s) { s.mtp = {2, MtpForm::chained, 0.5F}; }},
+    {"qkv", [](ModelSpec& s) { s.mtp = {1, MtpForm::joined}; }},
     {"phi",
      [](ModelSpec& s) {
        s = phi();

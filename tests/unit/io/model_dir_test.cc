@@ -487,6 +487,51 @@ TEST(ModelDir, WhatIsNotUsedIsKept) {
   }
 }
 
+// Published files name the tensors of multi-token prediction so; some configurations tell of them although the
+// files do not have them.
+TEST(ModelDir, ModulesAsInPublishedFiles) {
+  ModelSpec spec = llama();
+  spec.experts = {.count = 4,
+                  .chosen = 2,
+                  .hidden = 5,
+                  .first = 1,
+                  .score = RouterScore::sigmoid,
+                  .choice_bias = true,
+                  .choice_rate = 0,
+                  .shared_hidden = 5,
+                  .balance = 0};
+  spec.attention.rotary.width = 2;
+  spec.family = "glm4_moe";
+  spec.mtp = {1, MtpForm::joined};
+  const ScratchDir dir;
+  const auto model = drawn(spec);
+  save_model(dir.path(), *model);
+  const std::string path = dir.path() + "/model.safetensors";
+  const TensorFile file = read_safetensors(path);
+  const auto tensor = [&](const std::string& name) { return file.tensors.at("model.layers.2." + name); };
+  EXPECT_EQ(tensor("eh_proj.weight").shape(), (Shape{12, 24}));
+  for (const char* name : {"enorm.weight", "hnorm.weight", "shared_head.norm.weight", "input_layernorm.weight"})
+    EXPECT_EQ(tensor(name).shape(), Shape{12}) << name;
+  EXPECT_EQ(tensor("mlp.experts.3.down_proj.weight").shape(), (Shape{12, 5}));
+  for (const auto& [copy, of] : {std::pair("embed_tokens.weight", "model.embed_tokens.weight"),
+                                 {"shared_head.head.weight", "lm_head.weight"}})
+    EXPECT_EQ(std::memcmp(tensor(copy).raw(), file.tensors.at(of).raw(), tensor(copy).bytes()), 0) << copy;
+  const Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
+  EXPECT_EQ(config["num_nextn_predict_layers"], 1);
+
+  std::vector<std::pair<std::string, Tensor>> without;
+  for (const auto& [name, x] : file.tensors)
+    if (!name.starts_with("model.layers.2.")) without.emplace_back(name, x.clone());
+  write_safetensors(path, without);
+  const auto loaded = load_model(dir.path(), DType::f32);
+  EXPECT_FALSE(loaded->spec().mtp.any());
+  EXPECT_EQ(loaded->parameters().find("decoder.block.2.attention.qkv.weight"), nullptr);
+  const std::string out = dir.path() + "/out";
+  std::filesystem::create_directories(out);
+  save_model(out, *loaded);
+  EXPECT_EQ(parse_json(read_file(out + "/config.json"), "config.json")["num_nextn_predict_layers"], 0);
+}
+
 // A family that cannot name an activation must not be chosen, or it would save another one.
 TEST(ModelDir, ActivationsComeBack) {
   for (const Activation a :

@@ -263,6 +263,7 @@ TEST(SpecSchema, KnowsEveryMember) {
   EXPECT_EQ(fields_of<RecurrenceSpec>(), members_of<RecurrenceSpec>());
   EXPECT_EQ(fields_of<EncoderShape>(), members_of<EncoderShape>());
   EXPECT_EQ(fields_of<FeatureSpec>(), members_of<FeatureSpec>());
+  EXPECT_EQ(fields_of<MtpSpec>(), members_of<MtpSpec>());
   EXPECT_EQ(fields_of<RotarySpec>(), members_of<RotarySpec>());
   EXPECT_EQ(fields_of<RelativeSpec>(), members_of<RelativeSpec>());
   EXPECT_EQ(fields_of<ExpertsSpec>(), members_of<ExpertsSpec>());
@@ -274,9 +275,9 @@ TEST(SpecSchema, KnowsEveryMember) {
                           fields_of<ExpertsSpec>() + fields_of<MixerSpec>();
   EXPECT_EQ(fields_of<BlockSpec>() - of_block + 3, members_of<BlockSpec>());  // mixer, attention and experts
   const size_t of_parts = fields_of<RecurrenceSpec>() + fields_of<EncoderShape>() + fields_of<FeatureSpec>() +
-                          fields_of<BlockSpec>() + fields_of<LoraSpec>();
-  // Five parts, kinds of blocks, and the name of the family.
-  EXPECT_EQ(fields_of<ModelSpec>() - of_parts + 7, members_of<ModelSpec>());
+                          fields_of<BlockSpec>() + fields_of<LoraSpec>() + fields_of<MtpSpec>();
+  // Six parts, kinds of blocks, and the name of the family.
+  EXPECT_EQ(fields_of<ModelSpec>() - of_parts + 8, members_of<ModelSpec>());
 }
 
 }  // namespace
