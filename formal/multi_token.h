@@ -52,8 +52,8 @@ struct MTPTheta : DTheta<T> {
   }
 };
 
-// P^1, ..., P^K of x, of length l: column t of P^k [N_V x (l - k)] is P(x[t+1+k] | x[1:t]), for joined modules
-// P(x[t+1+k] | x[1:t+k]). With h^0 = X of Algorithm 10, line 10, without its last columns,
+// P^1, ..., P^K of x, of length l: column t of P^k [N_V x (l - k)] is P(x[t+1+k] | x[1:t]), for joined
+// modules P(x[t+1+k] | x[1:t+k]). With h^0 = X of Algorithm 10, line 10, without its last columns,
 //     h^k = Layer_k(h^(k-1)), or of h^0, or of M_k [norm(W_e[:, x[t+k]]); norm(h^(k-1)_t)]
 //     P^k = softmax(W_u norm(h^k)).
 template <typename T>

@@ -147,10 +147,10 @@ Matrix<T> ETransformer(const Tokens& x, const ETheta<T>& theta) {
 template <typename T>
 Matrix<T> DTransformer_layer(Matrix<T> X, const Layer<T>& layer, const MaskMatrix& Mask,
                              const Hyperparameters& hyper) {
-  Matrix<T> X_tilde = normalize(X, layer.norm1, hyper);             // line 5
-  X = X + MHAttention(X_tilde, layer.W, Mask);                      // line 6
-  X_tilde = normalize(X, layer.norm2, hyper);                       // line 7
-  return X + MLP(X_tilde, layer.mlp, Activation::GELU, hyper);      // line 8
+  Matrix<T> X_tilde = normalize(X, layer.norm1, hyper);         // line 5
+  X = X + MHAttention(X_tilde, layer.W, Mask);                  // line 6
+  X_tilde = normalize(X, layer.norm2, hyper);                   // line 7
+  return X + MLP(X_tilde, layer.mlp, Activation::GELU, hyper);  // line 8
 }
 
 // Algorithm 10, lines 2-10: x of length l -> X [d_e x l].

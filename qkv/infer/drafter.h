@@ -26,8 +26,8 @@ class Drafter {
   virtual std::vector<std::vector<int32_t>> draft(std::span<const DraftQuery> queries) = 0;
   // True if the drafter wants read().
   virtual bool reads_rows() const { return false; }
-  // The rows [N, D] that the unembedding reads, of a request's tokens from number `first` of its text on. Rows
-  // that begin elsewhere than the last ones ended replace all before.
+  // The rows [N, D] that the unembedding reads, of a request's tokens from number `first` of its text on.
+  // Rows that begin elsewhere than the last ones ended replace all before.
   virtual void read(int64_t /*request*/, int64_t /*first*/, const Tensor& /*rows*/) {}
   // Forgets a request, which has ended.
   virtual void end(int64_t /*request*/) {}

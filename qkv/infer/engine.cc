@@ -585,9 +585,8 @@ void Engine::decode(const Listener& listener) {
   next.resize(static_cast<size_t>(state_.sequences()));  // the others get none
   Tensor hidden;
   Tensor* const shown = shows_rows() ? &hidden : nullptr;
-  const Tensor logits = drafted.empty()
-                            ? state_.advance(next, {}, looks_ ? &*looks_ : nullptr, shown)
-                            : state_.advance_all(next, shown);
+  const Tensor logits = drafted.empty() ? state_.advance(next, {}, looks_ ? &*looks_ : nullptr, shown)
+                                        : state_.advance_all(next, shown);
   const auto best = continuations(active_, rows, logits);
   Tokens kept;
   std::vector<SequencePtr> going_on;

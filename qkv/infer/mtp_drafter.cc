@@ -31,7 +31,8 @@ void MtpDrafter::read(int64_t request, int64_t first, const Tensor& rows) {
   Reading& r = readings_[request];
   if (r.modules.empty() || first != r.first + r.length) {
     r = {.first = first};
-    for (int64_t k = 1; k <= model_.mtp()->count(); ++k) r.modules.push_back({model_.mtp()->make_states(k, 1)});
+    for (int64_t k = 1; k <= model_.mtp()->count(); ++k)
+      r.modules.push_back({model_.mtp()->make_states(k, 1)});
   }
   r.length += rows.dim(0);
   const bool parallel = model_.spec().mtp.form == MtpForm::parallel;
@@ -72,8 +73,7 @@ Tokens MtpDrafter::draft(const DraftQuery& q) {
     context.states = &m.states;
     const Tokens ids = joins ? Tokens(text.begin() + m.length + k, text.begin() + rows + k) : Tokens();
     const Tensor h = model_.mtp()->forward(k, x, ids, context);
-    const Tensor logits =
-        model_.logits(model_.mtp()->normalized(k, h.slice_rows(h.dim(0) - 1, h.dim(0))));
+    const Tensor logits = model_.logits(model_.mtp()->normalized(k, h.slice_rows(h.dim(0) - 1, h.dim(0))));
     const int32_t token = next_token(logits.row<float>(0), r, written);
     draft.push_back(token);
     written.push_back(token);

@@ -8,8 +8,8 @@
 
 namespace qkv {
 
-// Module k drafts the k-th token after the one that the model has just chosen (models/mtp.h). The modules read
-// what the model's last block has left of the tokens so far, so that no token is read twice.
+// Module k drafts the k-th token after the one that the model has just chosen (models/mtp.h). The modules
+// read what the model's last block has left of the tokens so far, so that no token is read twice.
 class MtpDrafter : public Drafter {
  public:
   // The model must outlive the drafter. Throws Error if it has no modules.

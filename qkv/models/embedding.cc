@@ -101,11 +101,11 @@ Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const
   check(!features.defined() || features_, "model: it reads tokens, and has no place for features");
   check(features.defined() || !features_, "model: it reads images or spectrograms, and there are none");
   const DType type = parameters_->compute;
-  Tensor x = features.defined()
-                 ? as_read(place_features(
-                       ids, token_->weight(),
-                       features_->forward(convert(features, type), context.layout.offsets)))
-                 : tokens(ids);
+  Tensor x =
+      features.defined()
+          ? as_read(place_features(ids, token_->weight(),
+                                   features_->forward(convert(features, type), context.layout.offsets)))
+          : tokens(ids);
   context.visit(stack, ".embedding.token", x);
   const auto position = [&](size_t axis) {
     const auto& [learned, formula] = positions_[axis];

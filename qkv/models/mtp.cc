@@ -34,8 +34,8 @@ MtpModules::MtpModules(Parameters& parameters, const ModelSpec& spec, const Inpu
     }
     m.block = std::make_unique<BlockStack>(
         parameters, "decoder", spec.mtp_spec(k),
-        BlockStack::Shape{.layers = 1, .mask = Mask::causal(), .source = 0, .site = site,
-                          .first = spec.layers + k - 1});
+        BlockStack::Shape{
+            .layers = 1, .mask = Mask::causal(), .source = 0, .site = site, .first = spec.layers + k - 1});
     if (spec.ends_with_norm())
       m.norm = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
     modules_.push_back(std::move(m));
@@ -52,8 +52,8 @@ Tensor MtpModules::forward(int64_t k, const Tensor& h, const Indices& ids, const
   const Module& m = module(k);
   if (!m.projection) return m.block->forward(h, context);
   const Tensor e = m.embedding_norm->forward(embedding_.tokens(ids), context);
-  return m.block->forward(
-      m.projection->forward(join_columns(e, m.hidden_norm->forward(h, context)), context), context);
+  return m.block->forward(m.projection->forward(join_columns(e, m.hidden_norm->forward(h, context)), context),
+                          context);
 }
 
 Tensor MtpModules::normalized(int64_t k, const Tensor& h) const {
@@ -71,10 +71,10 @@ Tensor MtpModules::loss(const Tensor& hidden, const Indices& ids, const Indices&
     // No row before them sees the rows that have no loss.
     h = forward(k, spec_.mtp.form == MtpForm::parallel ? hidden : h, shifted(ids, context.layout, k, 0),
                 inner);
-    const Tensor loss = unembedding_
-                            .loss(normalized(k, h), shifted(targets, context.layout, k, kIgnored),
-                                  scale * share, terms)
-                            .loss;
+    const Tensor loss =
+        unembedding_
+            .loss(normalized(k, h), shifted(targets, context.layout, k, kIgnored), scale * share, terms)
+            .loss;
     sum = sum.defined() ? add(sum, loss) : loss;
   }
   return sum;

@@ -10,14 +10,15 @@
 
 namespace qkv {
 
-// Modules k = 1, ..., K behind the L blocks of a decoder: h^k = Block_k(x^k), and P^k = softmax(W_u norm(h^k))
-// predicts x[t+1+k] from the row of x[t]. MtpForm says what x^k is; joined is
+// Modules k = 1, ..., K behind the L blocks of a decoder: h^k = Block_k(x^k), and P^k = softmax(W_u
+// norm(h^k)) predicts x[t+1+k] from the row of x[t]. MtpForm says what x^k is; joined is
 //     x^k_t = M_k [norm(W_e[:, x[t+k]]); norm(h^(k-1)_t)]
 // (DeepSeek-AI 2024, DeepSeek-V3, eqs. 21-23, with the columns of M_k as published files have them).
 // Blocks are numbered on from the decoder's last one. They are as that is, and their attention is causal.
 class MtpModules {
  public:
-  // `embedding` and `unembedding`: the model's. They and the spec must outlive this. REQUIRES: spec.mtp.any().
+  // `embedding` and `unembedding`: the model's. They and the spec must outlive this. REQUIRES:
+  // spec.mtp.any().
   MtpModules(Parameters& parameters, const ModelSpec& spec, const InputEmbedding& embedding,
              const Unembedding& unembedding, uint32_t site);
 
@@ -28,12 +29,15 @@ class MtpModules {
   // The rows [N, D] that the unembedding reads, of h^k.
   Tensor normalized(int64_t k, const Tensor& h) const;
 
-  // The sum of all modules' losses, times weight / K: f32 [1]. hidden: h^0 [N, D]. ids, targets [N]: as of the
-  // next token. `scale` as in unembed_cross_entropy(). The last k rows of a sequence have no loss of module k.
+  // The sum of all modules' losses, times weight / K: f32 [1]. hidden: h^0 [N, D]. ids, targets [N]: as of
+  // the next token. `scale` as in unembed_cross_entropy(). The last k rows of a sequence have no loss of
+  // module k.
   Tensor loss(const Tensor& hidden, const Indices& ids, const Indices& targets, const Context& context,
               float scale, const LossTerms& terms) const;
 
-  DecodingStates make_states(int64_t k, int64_t sequences) const { return module(k).block->make_states(sequences); }
+  DecodingStates make_states(int64_t k, int64_t sequences) const {
+    return module(k).block->make_states(sequences);
+  }
   void set_recompute(bool on);
   void update_buffers() const;
 

@@ -410,10 +410,11 @@ void check_mtp(const ModelSpec& s) {
   if (!s.mtp.any()) return;
   check(s.architecture == Architecture::decoder && s.order == Order::stack && s.output == Output::tokens,
         "model: mtp_layers: multi-token prediction is of decoders that predict tokens, in the order stack");
-  check(s.memory == 0 && s.layer_input_width == 0 && !s.embedding_projected_last &&
-            s.branches != Branches::reversible,
-        "model: mtp_layers does not go with memory, layer_input_width, embedding_projected_last or reversible "
-        "branches");
+  check(
+      s.memory == 0 && s.layer_input_width == 0 && !s.embedding_projected_last &&
+          s.branches != Branches::reversible,
+      "model: mtp_layers does not go with memory, layer_input_width, embedding_projected_last or reversible "
+      "branches");
   const AttentionSpec& a = s.block(s.layers - 1).attention;
   check(!a.reused_keys, "model: mtp_layers does not go with reused_keys in the last layer");
 }

@@ -124,8 +124,9 @@ void for_each_field(Spec& m, Visitor& v) {
      .since = 18},
     m.layers, Integers{0, 64});
   v({.name = "mtp_form",
-     .help = "input of each module: the output of the one before (chained), that joined with the embedding of "
-             "the token before (joined, DeepSeek-V3), or the last block's output (parallel)",
+     .help =
+         "input of each module: the output of the one before (chained), that joined with the embedding of "
+         "the token before (joined, DeepSeek-V3), or the last block's output (parallel)",
      .since = 18,
      .needs = &Needs::kMtp},
     m.form);

@@ -210,7 +210,7 @@ void BlockStack::run_block(size_t layer, ResidualStream& stream, const Context& 
 std::string BlockStack::name_after(size_t layer) const {
   return scales_[layer] != nullptr
              ? fmt::format("{}.block.{}.scaled", name_, first_ + static_cast<int64_t>(layer))
-                                   : blocks_[layer].back().name + ".sum";
+             : blocks_[layer].back().name + ".sum";
 }
 
 Tensor BlockStack::forward(const Tensor& x, const Context& given) const {

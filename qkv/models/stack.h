@@ -41,9 +41,9 @@ class BlockStack : public Stack {
   // The properties of one stack that the model's other stack does not share.
   struct Shape {
     int64_t layers;
-    Mask mask;       // mask of self-attention
-    int64_t source;  // width of the source that it also attends to; 0: none
-    uint32_t site;   // its first random site; kSitesALayer per layer
+    Mask mask;          // mask of self-attention
+    int64_t source;     // width of the source that it also attends to; 0: none
+    uint32_t site;      // its first random site; kSitesALayer per layer
     int64_t first = 0;  // number of its first block
   };
   // Names of parameters begin with `name` ("decoder").

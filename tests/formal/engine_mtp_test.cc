@@ -32,7 +32,8 @@ TEST_P(MtpAgainstFormal, LossAndEveryGradient) {
     const auto c = random(form);
     std::vector<std::pair<Tokens, Tokens>> data;
     for (int i = 0; i < 3; ++i)
-      data.emplace_back(Tokens(), random_tokens(c.spec, u_, between(u_, 1, static_cast<int>(c.spec.context))));
+      data.emplace_back(Tokens(),
+                        random_tokens(c.spec, u_, between(u_, 1, static_cast<int>(c.spec.context))));
     expect_gradients(
         c, next_tokens(data),
         [&](const auto& theta) {
@@ -61,9 +62,9 @@ TEST_P(MtpAgainstFormal, Probabilities) {
       const auto rows = static_cast<int64_t>(ids.size() - k);
       Context context;
       context.layout = Layout::of({static_cast<int32_t>(rows)});
-      h = model->mtp()->forward(static_cast<int64_t>(k),
-                                (form.first == MtpForm::parallel ? h_0 : h).slice_rows(0, rows),
-                                std::vector<int32_t>(ids.begin() + static_cast<int64_t>(k), ids.end()), context);
+      h = model->mtp()->forward(
+          static_cast<int64_t>(k), (form.first == MtpForm::parallel ? h_0 : h).slice_rows(0, rows),
+          std::vector<int32_t>(ids.begin() + static_cast<int64_t>(k), ids.end()), context);
       expect_probabilities(model->logits(model->mtp()->normalized(static_cast<int64_t>(k), h)), 0, P[k - 1],
                            GetParam());
     }

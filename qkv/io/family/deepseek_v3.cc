@@ -8,7 +8,7 @@ namespace qkv {
 
 const Family& deepseek_v3_family() {
   static const Family family = deepseek_like(
-      "deepseek_v3", "DeepseekV3ForCausalLM", 
+      "deepseek_v3", "DeepseekV3ForCausalLM",
       [](const JsonField& c) {
         ModelSpec s = read_deepseek(c, true);
         read_mtp(c, s);

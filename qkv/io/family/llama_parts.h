@@ -63,8 +63,8 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& spec, const Llam
 // Other tensors in files: frequencies, and a second copy of a tied unembedding.
 bool is_extra_in_llama(const ModelSpec& spec, const std::string& name);
 
-// Multi-token prediction as DeepSeek-V3 and GLM-4.5 have it: num_nextn_predict_layers joined modules, in layers
-// behind the last one, whose files repeat the embedding and the unembedding.
+// Multi-token prediction as DeepSeek-V3 and GLM-4.5 have it: num_nextn_predict_layers joined modules, in
+// layers behind the last one, whose files repeat the embedding and the unembedding.
 void read_mtp(const JsonField& config, ModelSpec& spec);
 void write_mtp(const ModelSpec& spec, OrderedJson& config);
 std::vector<TensorCopy> mtp_copies(const ModelSpec& spec);

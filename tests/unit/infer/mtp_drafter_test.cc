@@ -42,7 +42,8 @@ Tokens drafted_at_once(const Transformer& model, const DraftQuery& q) {
   Tensor h = first;
   for (int64_t k = 1; k <= std::min(q.most, model.mtp()->count()); ++k) {
     const bool parallel = model.spec().mtp.form == MtpForm::parallel;
-    h = model.mtp()->forward(k, parallel ? first : h, Tokens(text.begin() + k, text.begin() + k + rows), context);
+    h = model.mtp()->forward(k, parallel ? first : h, Tokens(text.begin() + k, text.begin() + k + rows),
+                             context);
     const Tensor logits = model.logits(model.mtp()->normalized(k, h.slice_rows(rows - 1, rows)));
     const auto z = logits.row<float>(0);
     draft.push_back(static_cast<int32_t>(std::ranges::max_element(z) - z.begin()));
@@ -103,9 +104,9 @@ TEST_P(MtpDrafterTest, SaysWhatModulesSayOfTheWholeText) {
     for (const int64_t most : {1, 2, 3, 15}) {
       Checker checker(*model);
       checker.answer = plain;
-      EXPECT_EQ(written(*model, request,
-                        {.prompt_tokens = at_once, .drafter = &checker, .drafted_tokens = most}),
-                plain);
+      EXPECT_EQ(
+          written(*model, request, {.prompt_tokens = at_once, .drafter = &checker, .drafted_tokens = most}),
+          plain);
       EXPECT_GT(checker.compared, 5);
     }
   }

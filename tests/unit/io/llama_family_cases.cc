@@ -427,8 +427,14 @@ const FamilyCase kCases[] = {
        s.experts.shared_hidden = 8;
        s.mtp = {2, MtpForm::joined};
      }},
-    {"qkv", [](ModelSpec& s) { s.mtp = {2, MtpForm::chained, 0.5F}; }},
-    {"qkv", [](ModelSpec& s) { s.mtp = {1, MtpForm::joined}; }},
+    {"qkv",
+     [](ModelSpec& s) {
+       s.mtp = {2, MtpForm::chained, 0.5F};
+     }},
+    {"qkv",
+     [](ModelSpec& s) {
+       s.mtp = {1, MtpForm::joined};
+     }},
     {"phi",
      [](ModelSpec& s) {
        s = phi();

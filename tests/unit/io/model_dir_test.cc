@@ -487,8 +487,8 @@ TEST(ModelDir, WhatIsNotUsedIsKept) {
   }
 }
 
-// Published files name the tensors of multi-token prediction so; some configurations tell of them although the
-// files do not have them.
+// Published files name the tensors of multi-token prediction so; some configurations tell of them although
+// the files do not have them.
 TEST(ModelDir, ModulesAsInPublishedFiles) {
   ModelSpec spec = llama();
   spec.experts = {.count = 4,
@@ -510,7 +510,8 @@ TEST(ModelDir, ModulesAsInPublishedFiles) {
   const TensorFile file = read_safetensors(path);
   const auto tensor = [&](const std::string& name) { return file.tensors.at("model.layers.2." + name); };
   EXPECT_EQ(tensor("eh_proj.weight").shape(), (Shape{12, 24}));
-  for (const char* name : {"enorm.weight", "hnorm.weight", "shared_head.norm.weight", "input_layernorm.weight"})
+  for (const char* name :
+       {"enorm.weight", "hnorm.weight", "shared_head.norm.weight", "input_layernorm.weight"})
     EXPECT_EQ(tensor(name).shape(), Shape{12}) << name;
   EXPECT_EQ(tensor("mlp.experts.3.down_proj.weight").shape(), (Shape{12, 5}));
   for (const auto& [copy, of] : {std::pair("embed_tokens.weight", "model.embed_tokens.weight"),
