@@ -7,7 +7,7 @@ namespace qkv {
 std::vector<std::vector<Hypothesis>> beam_search(const Ensemble& model,
                                                  const std::vector<std::vector<int32_t>>& prompts,
                                                  const BeamOptions& o, const Sources& sources,
-                                                 int64_t sequences) {
+                                                 EngineOptions with) {
   const auto for_each_prompt = [&](const char* what, size_t got) {
     check(got == 0 || got == prompts.size(), "beam search: {} prompts, got {} of {}", prompts.size(), what,
           got);
@@ -19,9 +19,9 @@ std::vector<std::vector<Hypothesis>> beam_search(const Ensemble& model,
   std::vector<Request> requests = requests_of(model.spec(), prompts, sources);
   if (prompts.empty() || o.max_new_tokens <= 0) return out;
   if (o.alternatives > 0) return alternatives(model, prompts, o, sources);
-  Engine engine(model, {.sequences = std::max(sequences, o.beams),
-                        .prompt_tokens = int64_t{1} << 30,  // sources and prompts are read at once
-                        .attention = o.attention || o.coverage_penalty > 0});
+  with.sequences = std::max(with.sequences, o.beams);
+  with.attention = o.attention || o.coverage_penalty > 0;
+  Engine engine(model, with);
   BeamOptions search = o;
   search.prefixes.clear(), search.begun.clear(), search.wished.clear();
   for (size_t p = 0; p < prompts.size(); ++p) {

@@ -55,15 +55,16 @@ Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sou
 
 namespace {
 
-// Samples outputs of some sources; `first` is the number of the first one among all.
+// Samples outputs of some sources.
 std::vector<std::vector<Hypothesis>> draw(const Ensemble& model, const Prompts& given,
-                                          const BeamOptions& rules, const Drawing& drawing, size_t first) {
+                                          const BeamOptions& rules, const Drawing& drawing,
+                                          const EngineOptions& with) {
   const auto samples = static_cast<size_t>(drawing.samples);
   GenerateOptions options{.sampler = drawing.sampler,
                           .max_new_tokens = rules.max_new_tokens,
                           .eos = rules.eos,
                           .rules = rules.rules,
-                          .seed = drawing.seed + first * samples};
+                          .seed = drawing.seed};
   options.sampler.excluded.insert(options.sampler.excluded.end(), rules.excluded.begin(),
                                   rules.excluded.end());
   Prompts each;
@@ -74,8 +75,9 @@ std::vector<std::vector<Hypothesis>> draw(const Ensemble& model, const Prompts& 
       if (!given.sources.empty()) each.sources.push_back(given.sources[i]);
     }
   std::vector<double> log_p(each.prompts.size());
+  Engine engine(model, with);
   const auto tokens = generate(
-      model, each.prompts, options,
+      engine, each.prompts, options,
       [&](int64_t s, int32_t token, std::span<const float> logits) {
         log_p[static_cast<size_t>(s)] +=
             static_cast<double>(logits[static_cast<size_t>(token)]) - log_normalizer(logits);
@@ -215,6 +217,14 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
       tasks.push_back(std::move(task));
   }
   std::ranges::stable_sort(tasks, {}, [](const Task& task) { return task.read.size(); });
+  int64_t all_tokens = 0;
+  for (const Task& task : tasks) all_tokens += std::ssize(task.read) + m.ends.around_source();
+  // As many sources at a time as have about batch_tokens.
+  const int64_t at_once =
+      std::max<int64_t>(1, options.batch_tokens * std::ssize(tasks) / std::max<int64_t>(1, all_tokens));
+  const EngineOptions queue{
+      .sequences = at_once * (options.drawing ? options.drawing->samples : search.beams),
+      .prompt_tokens = options.batch_tokens};
   for (size_t from = 0; from < tasks.size();) {
     std::vector<Tokens> batch, beginnings;
     asked.begun.clear();
@@ -223,7 +233,7 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
     for (int64_t tokens = 0; end < tasks.size(); ++end) {
       const Task& task = tasks[end];
       tokens += std::ssize(task.read) + m.ends.around_source();
-      if (end > from && tokens > options.batch_tokens) break;
+      if (end > from && tokens > options.batch_tokens && asked.alternatives > 0) break;  // they do not queue
       batch.push_back(task.read);
       if (wishes) asked.wished.push_back(task.begin);
       if (!begun || wishes) continue;
@@ -232,8 +242,8 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
     }
     const Prompts given = prompts_for(m.model.spec(), std::move(batch), m.ends, beginnings);
     asked.prefixes = given.prefixes;
-    auto found = options.drawing ? draw(m.model, given, asked, *options.drawing, from)
-                                 : beam_search(m.model, given.prompts, asked, given.sources);
+    auto found = options.drawing ? draw(m.model, given, asked, *options.drawing, queue)
+                                 : beam_search(m.model, given.prompts, asked, given.sources, queue);
     for (size_t i = from; i < end; ++i) {
       // If the beginning fills an output, there are no other outputs.
       if (!asked.begun.empty() && std::ssize(tasks[i].begin) >= search.max_new_tokens)

@@ -61,15 +61,15 @@ struct Drawing {
 
 // Further options of translate().
 struct TranslateOptions {
-  int64_t batch_tokens = 2048;          // source tokens in a batch
+  int64_t batch_tokens = 2048;          // source tokens that are worked on at a time, about
   int64_t longest_source = 0;           // tokens; longer sources are truncated; 0: the model's maximum
   std::vector<std::string> begin = {};  // the beginning of each output; empty, or one for each source
   bool replace_unknowns = false;        // replace unknown tokens with the source words they attend to most
   std::optional<Drawing> drawing = {};
 };
 
-// Encodes, searches (or samples) and decodes. Sources of similar length are batched; the outputs are in the
-// sources' order. If search.prefix_bias is above 0, outputs need not begin with options.begin.
+// Encodes, searches (or samples) and decodes. All sources are in one queue, the shortest first: where one is
+// done, the next one takes its place. The outputs are in the sources' order. If search.prefix_bias is above 0, outputs need not begin with options.begin.
 Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions search,
                        const TranslateOptions& options = {});
 
