@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <random>
 
 #include "qkv/api/text_model.h"
@@ -18,6 +20,8 @@
 #include "qkv/infer/generate.h"
 #include "qkv/infer/log_prob.h"
 #include "qkv/infer/vote.h"
+#include "qkv/io/adapter_dir.h"
+#include "qkv/io/model_dir.h"
 #include "qkv/text/stop_strings.h"
 #include "qkv/train/config/config.h"
 #include "qkv/train/corpora/corpus.h"
@@ -301,12 +305,21 @@ void answer_questions(const Options& o, const TextModel& m, const Ensemble& ense
   std::vector<Asked> asked;
   engine_options.sequences = std::max(kTogether, samples);
   Engine engine(ensemble, engine_options);
+  std::map<std::string, std::shared_ptr<const AdapterWeights>> adapters = {{"", nullptr}};
   for (const Question& q : questions) {
+    const auto [adapter, is_new] = adapters.try_emplace(q.adapter);
+    if (is_new)
+      naming_place(q.place,
+                   [&] { adapter->second = load_adapter_weights(resolve_model_dir(q.adapter), *m.model); });
     const std::string prompt = o.examples.empty() ? q.input : few_shot_prompt(examples, q.input);
     const auto ids = naming_place(q.place, [&] { return prompt_ids(m, prompt); });
     asked.push_back({Sampling(o, m, ids), o.generation.drawing.max_new_tokens > 0 ? samples : 0});
     naming_place(q.place, [&] {
-      for (int64_t s = 0; s < samples; ++s) engine.add(request_of(ids, o.generation.drawing, s));
+      for (int64_t s = 0; s < samples; ++s) {
+        Request r = request_of(ids, o.generation.drawing, s);
+        r.adapter = adapter->second;
+        engine.add(std::move(r));
+      }
     });
   }
   AnswerCount count(o.json);
@@ -425,7 +438,7 @@ counts (self-consistency). A sample without a match has no vote; at ties the ans
 
 --file FILE.jsonl holds questions, one a line: {"input": "2+2=", "output": "4"}. Each is a prompt of its own. The answer
 is what --vote finds, by the majority of --samples; without --vote it is the new text. If lines have an "output", qkv
-prints the accuracy.
+prints the accuracy. A line with "adapter": "DIR" is answered by the model with that LoRA adapter, beside the others.
 
 --examples FILE puts solved examples before the prompt. In TOML (FILE.toml):
   instruction = "Give the capital."                 # optional

@@ -8,7 +8,7 @@
 namespace qkv {
 namespace {
 
-constexpr std::string_view kKeys[] = {"input", "output", "rationale"};
+constexpr std::string_view kKeys[] = {"input", "output", "rationale", "adapter"};
 
 std::string without_spaces_around(const std::string& text) {
   constexpr const char* kSpaces = " \t\r\n";
@@ -27,7 +27,7 @@ std::vector<Question> read_questions(const std::string& file) {
   read_json_lines(file, [&](const Json& value, const std::string& place) {
     const JsonField line(value, place);
     line.expect_keys(kKeys);
-    Question q{line["input"].string(), std::nullopt, place};
+    Question q{line["input"].string(), std::nullopt, place, line.string_or("adapter", "")};
     if (const auto output = line.find("output"))
       q.output = output->json().is_number() ? output->json().dump() : output->string();
     questions.push_back(std::move(q));

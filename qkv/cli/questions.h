@@ -14,11 +14,13 @@ namespace qkv {
 struct Question {
   std::string input;
   std::optional<std::string> output;
-  std::string place;  // FILE:LINE
+  std::string place;    // FILE:LINE
+  std::string adapter;  // directory of the adapter that answers it; empty: the model alone does
 };
 
-// Reads JSON lines with "input" and, if the answers are known, "output" (a string or a number). A
-// "rationale" is not read. Throws Error naming file, line and key, or if the file holds no question.
+// Reads JSON lines with "input" and, if the answers are known, "output" (a string or a number); "adapter" is
+// optional, and a "rationale" is not read. Throws Error naming file, line and key, or if the file holds no
+// question.
 std::vector<Question> read_questions(const std::string& file);
 
 // Prints the answers to questions, and counts the right ones: those that equal the known answer but for

@@ -28,7 +28,7 @@ Firsts first_tokens(const Ensemble& model, const std::vector<Tokens>& prompts, c
   if (o.attention || o.coverage_penalty > 0) looks.emplace(model.spec());
   EnsembleState state =
       sources.ids.empty() ? EnsembleState(model, std::ssize(prompts)) : EnsembleState(model, sources);
-  const Tensor logits = state.advance(prompts, o.prefixes, looks ? &*looks : nullptr);
+  const Tensor logits = state.advance(prompts, {.prefixes = o.prefixes, .probe = looks ? &*looks : nullptr});
   Firsts out;
   for (size_t p = 0; p < prompts.size(); ++p)
     out.searches.push_back(begin_search(model.spec(), prompts[p], o.begun.empty() ? 0 : o.begun[p],

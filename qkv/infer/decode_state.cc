@@ -55,8 +55,7 @@ void DecodeState::expect_room(int64_t sequence, int64_t tokens) const {
         longest);
 }
 
-Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes,
-                           Probe* probe) {
+Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& o) {
   const NoGrad guard;
   check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}",
         sequences(), tokens.size());
@@ -75,43 +74,40 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
     check(fresh == 0 || fresh == sequences(), "decode: the prompts of a prefix LM are read at the same time");
     if (fresh > 0)
       input.visibility =
-          prefix_ranks(input.layout, prefixes.empty() ? std::span<const int32_t>(counts) : prefixes);
+          prefix_ranks(input.layout, o.prefixes.empty() ? std::span<const int32_t>(counts) : o.prefixes);
   }
   Context context;
-  context.probe = probe;
+  context.probe = o.probe;
+  const bool adapted = std::ranges::any_of(o.adapters, [](const AdapterWeights* a) { return a != nullptr; });
+  if (adapted) context.adapters = o.adapters;
   context.states = &states_;
   Tensor hidden = model_->hidden(input, context);
   source_ = {};
   globals_ = {};
   features_ = {};
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
+  if (o.hidden != nullptr) *o.hidden = hidden;
   return hidden;
 }
 
-Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
-                            std::span<const int32_t> prefixes, Probe* probe, Tensor* rows) {
+Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& o) {
   const NoGrad guard;
-  if (sequences() == 1 && tokens.size() == 1 && std::ssize(tokens[0]) > kAtOnce && probe == nullptr &&
+  if (sequences() == 1 && tokens.size() == 1 && std::ssize(tokens[0]) > kAtOnce && o.probe == nullptr &&
       looks_back(model_->spec())) {
     const int64_t n = std::ssize(tokens[0]), parts = (n + kAtOnce - 1) / kAtOnce;
     expect_room(0, n);
-    const auto part = [&](int64_t i) {
-      return std::vector<int32_t>(tokens[0].begin() + i * n / parts, tokens[0].begin() + (i + 1) * n / parts);
-    };
-    std::vector<Tensor> all;
-    for (int64_t i = 0; i + 1 < parts; ++i) {
-      const Tensor hidden = extend({part(i)});
-      if (rows != nullptr) all.push_back(hidden);
+    std::vector<Tensor> rows;
+    for (int64_t i = 0; i < parts; ++i) {
+      const std::vector<int32_t> part(tokens[0].begin() + i * n / parts,
+                                      tokens[0].begin() + (i + 1) * n / parts);
+      const Tensor hidden = extend({part}, {.adapters = o.adapters});
+      if (o.hidden != nullptr) rows.push_back(hidden);
+      if (i + 1 < parts) continue;
+      if (o.hidden != nullptr) *o.hidden = join_rows(rows);
+      return model_->logits(hidden.slice_rows(hidden.dim(0) - 1, hidden.dim(0)));
     }
-    const Tensor logits = advance({part(parts - 1)}, {}, nullptr, rows);
-    if (rows != nullptr) {
-      all.push_back(*rows);
-      *rows = join_rows(all);
-    }
-    return logits;
   }
-  const Tensor hidden = extend(tokens, prefixes, probe);
-  if (rows != nullptr) *rows = hidden;
+  const Tensor hidden = extend(tokens, o);
   const int64_t fed = std::ranges::count_if(tokens, [](const auto& t) { return !t.empty(); });
   if (hidden.dim(0) == fed) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.
@@ -124,11 +120,9 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
   return model_->logits(last);
 }
 
-Tensor DecodeState::advance_all(const std::vector<std::vector<int32_t>>& tokens, Tensor* rows) {
+Tensor DecodeState::advance_all(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& o) {
   const NoGrad guard;
-  const Tensor hidden = extend(tokens);
-  if (rows != nullptr) *rows = hidden;
-  return model_->logits(hidden);
+  return model_->logits(extend(tokens, o));
 }
 
 DecodeState DecodeState::fork() const {

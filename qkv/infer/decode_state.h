@@ -19,6 +19,16 @@ struct Sources {
   Sources(std::vector<std::vector<int32_t>> tokens) : ids(std::move(tokens)) {}
 };
 
+// Further options of a pass over new tokens.
+struct PassOptions {
+  // The number of first tokens of each sequence that see each other in a prefix LM; empty: all.
+  std::span<const int32_t> prefixes = {};
+  Probe* probe = nullptr;    // sees the model's intermediate values
+  Tensor* hidden = nullptr;  // gets the hidden states of all new tokens
+  // Each sequence's adapter, null: none; empty: no sequence has one. Always the same of a sequence.
+  std::span<const AdapterWeights* const> adapters = {};
+};
+
 // True if the states of a new token of an output depend on nothing after it, so that several may be read at
 // once.
 bool continues_in_parts(const ModelSpec& spec);
@@ -34,17 +44,14 @@ class DecodeState {
 
   // Feeds tokens[s] to sequence s; a sequence that gets none stays as it is. Returns the model's hidden
   // states [N, D], the rows of one sequence after another. Throws Error if a sequence would outgrow the
-  // model's context. `prefixes`: the number of first tokens of each sequence that see each other in a prefix
-  // LM; empty: all. `probe` sees the model's intermediate values.
-  Tensor extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
-                Probe* probe = nullptr);
+  // model's context.
+  Tensor extend(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
   // The same, but returns the logits after the last token of each sequence that gets any, f32 [those
   // sequences, V]. A long prompt of a single sequence is read in parts, where that changes nothing, to take
-  // less memory. `hidden`: what extend() returns goes there; null: nowhere.
-  Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
-                 Probe* probe = nullptr, Tensor* hidden = nullptr);
+  // less memory.
+  Tensor advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
   // The same, but returns the logits after every token, f32 [N, V], in the order of extend().
-  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens, Tensor* hidden = nullptr);
+  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const { return lengths_[sequence]; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "qkv/base/parallel.h"
@@ -131,6 +132,7 @@ int64_t Engine::add(Request request) {
   };
   expect_ids(request.prompt, "prompt", spec.vocab_size);
   expect_ids(request.sampler.excluded, "ids excluded from prompt", spec.vocab_size);
+  check(!request.adapter || models_.models().size() == 1, "generate: adapters are not for ensembles");
   if (conditioned) {
     expect_ids(request.source, "source",
                spec.source_vocab_size > 0 ? spec.source_vocab_size : spec.vocab_size);
@@ -204,16 +206,29 @@ std::vector<Tokens> Engine::rows_of_active() const {
   return out;
 }
 
+std::vector<const AdapterWeights*> Engine::adapters_of_rows() const {
+  std::vector<const AdapterWeights*> out;
+  for (const SequencePtr& s : active_)
+    out.insert(out.end(), static_cast<size_t>(s->rows()), s->request.adapter.get());
+  out.resize(static_cast<size_t>(state_.sequences()));
+  for (int64_t i = 0; i < reading_rows(); ++i)
+    out[static_cast<size_t>(state_.sequences() - reading_rows() + i)] =
+        reading_.adapters[static_cast<size_t>(i)];
+  return out;
+}
+
 int64_t Engine::kept() const {
   int64_t tokens = 0;
   for (const Kept& k : kept_) tokens += std::ssize(k.tokens);
   return tokens;
 }
 
-std::pair<std::list<Engine::Kept>::iterator, int64_t> Engine::find_kept(const Tokens& tokens) {
+std::pair<std::list<Engine::Kept>::iterator, int64_t> Engine::find_kept(const Tokens& tokens,
+                                                                        const AdapterWeights* adapter) {
   auto best = kept_.end();
   int64_t longest = 0;
   for (auto k = kept_.begin(); k != kept_.end(); ++k) {
+    if (k->adapter.get() != adapter) continue;
     const auto end = std::ranges::mismatch(k->tokens, tokens).in2;
     const int64_t common = std::min(end - tokens.begin(), std::ssize(tokens) - 1);
     if (common < kLeastKept || common <= longest || !state_.can_truncate(k->row, common)) continue;
@@ -234,10 +249,11 @@ void Engine::keep(const Sequence& s, int32_t row) {
   const auto begins_with = [](const Tokens& a, const Tokens& b) {
     return a.size() >= b.size() && std::equal(b.begin(), b.end(), a.begin());
   };
+  const auto alike = [&](const Kept& k) { return k.adapter == s.request.adapter; };
   for (const Kept& k : kept_)
-    if (begins_with(k.tokens, tokens)) return;
-  std::erase_if(kept_, [&](const Kept& k) { return begins_with(tokens, k.tokens); });
-  kept_.push_front({std::move(tokens), row});
+    if (alike(k) && begins_with(k.tokens, tokens)) return;
+  std::erase_if(kept_, [&](const Kept& k) { return alike(k) && begins_with(tokens, k.tokens); });
+  kept_.push_front({std::move(tokens), row, s.request.adapter});
   trim();
 }
 
@@ -248,6 +264,7 @@ void Engine::trim() {
 
 void Engine::save_kept(PromptCache& cache) const {
   for (auto k = kept_.rbegin(); k != kept_.rend(); ++k) {  // the last used one becomes the newest file
+    if (k->adapter) continue;                              // files are of the model alone
     EnsembleState alone(models_, 0);
     alone.join(state_, std::vector<int32_t>{k->row});
     cache.add(k->tokens, alone);
@@ -308,7 +325,7 @@ Tokens Engine::source_key(const Sequence& s) const {
 // Takes requests that wait: as many as are read at once. Equal prompts count once.
 void Engine::begin_reading() {
   const bool alone = active_.empty();
-  std::map<std::pair<Tokens, Tokens>, int32_t> places;
+  std::map<std::tuple<const AdapterWeights*, Tokens, Tokens>, int32_t> places;
   Sources sources;
   std::vector<Tensor> features;
   const bool bounded = options_.memory_bytes > 0;
@@ -324,19 +341,20 @@ void Engine::begin_reading() {
     int64_t reads = 0;
     for (int64_t beam = 0; beam < next.rows(); ++beam) {
       texts.push_back(window(next, beam));
-      if (!places.contains({source, texts.back()})) reads += std::ssize(texts.back()) + std::ssize(r.source);
+      if (!places.contains({r.adapter.get(), source, texts.back()}))
+        reads += std::ssize(texts.back()) + std::ssize(r.source);
     }
     const bool first = reading_.requests.empty();
     if (first && texts.size() == 1) {
-      kept = find_kept(texts[0]);
+      kept = find_kept(texts[0], r.adapter.get());
       const int64_t least = std::max(kept.second, kLeastKept - 1);
-      if (options_.prompt_cache != nullptr && shares_ && !next.looked_up &&
+      if (options_.prompt_cache != nullptr && shares_ && !next.looked_up && !r.adapter &&
           std::ssize(texts[0]) > least + 1) {
         next.looked_up = true;
         if (auto found = options_.prompt_cache->find(texts[0], least)) {
           state_.join(found->state, std::vector<int32_t>{0});
           kept_.push_front({std::move(found->tokens), static_cast<int32_t>(state_.sequences() - 1)});
-          kept = find_kept(texts[0]);
+          kept = find_kept(texts[0], nullptr);
         }
       }
       if (kept.second > 0) left = 0;  // it is read alone
@@ -352,12 +370,13 @@ void Engine::begin_reading() {
     Tokens& rows = reading_.rows.emplace_back();
     for (Tokens& text : texts) {
       const auto place = static_cast<int32_t>(reading_.tokens.size());
-      const auto [at, fresh] = places.emplace(std::pair(source, text), place);
+      const auto [at, fresh] = places.emplace(std::tuple(r.adapter.get(), source, text), place);
       rows.push_back(at->second);
       if (!fresh) continue;
       if (!r.source.empty()) sources.ids.push_back(r.source), sources.globals.push_back(r.globals);
       if (r.features.defined()) features.push_back(r.features);
       reading_.tokens.push_back(std::move(text));
+      reading_.adapters.push_back(r.adapter.get());
       reading_.prefixes.push_back(static_cast<int32_t>(r.prefix > 0 ? r.prefix : std::ssize(r.prompt)));
     }
     reading_.requests.push_back(std::move(waiting_.front()));
@@ -397,6 +416,8 @@ void Engine::read(const Listener& listener) {
   const bool shows = shows_rows();
   Tensor logits, hidden;
   if (shares_) {
+    const std::vector<const AdapterWeights*> adapters = adapters_of_rows();
+    const PassOptions options{.hidden = shows ? &hidden : nullptr, .adapters = adapters};
     std::vector<Tokens> next(
         static_cast<size_t>(state_.sequences() - reading_rows()));  // the others get none
     next.insert(next.end(), r.tokens.begin(), r.tokens.end());
@@ -405,20 +426,19 @@ void Engine::read(const Listener& listener) {
       const int64_t end = r.read + std::min(length - r.read, options_.prompt_tokens);
       next.back() = Tokens(next.back().begin() + r.read, next.back().begin() + end);
       const int64_t first = std::exchange(r.read, end);
-      logits = state_.advance(next, {}, nullptr, shows ? &hidden : nullptr);
+      logits = state_.advance(next, options);
       if (shows)
         for (const SequencePtr& s : r.requests)
           if (!s->search) options_.drafter->read(s->number, first, hidden);
       if (end < length) return;
     } else {
-      logits = state_.advance(next, {}, nullptr, shows ? &hidden : nullptr);
+      logits = state_.advance(next, options);
       if (shows) show_rows_of_prompts(hidden);
     }
   } else {
-    const bool prefix = models_.spec().order == Order::prefix;
-    logits =
-        r.state->advance(r.tokens, prefix ? std::span<const int32_t>(r.prefixes) : std::span<const int32_t>(),
-                         looks_ ? &*looks_ : nullptr);
+    PassOptions options{.probe = looks_ ? &*looks_ : nullptr, .adapters = r.adapters};
+    if (models_.spec().order == Order::prefix) options.prefixes = r.prefixes;
+    logits = r.state->advance(r.tokens, options);
   }
   const auto best = continuations(r.requests, r.rows, logits);
   const auto base = static_cast<int32_t>(shares_ ? state_.sequences() - reading_rows() : 0);
@@ -585,8 +605,9 @@ void Engine::decode(const Listener& listener) {
   next.resize(static_cast<size_t>(state_.sequences()));  // the others get none
   Tensor hidden;
   Tensor* const shown = shows_rows() ? &hidden : nullptr;
-  const Tensor logits = drafted.empty() ? state_.advance(next, {}, looks_ ? &*looks_ : nullptr, shown)
-                                        : state_.advance_all(next, shown);
+  const std::vector<const AdapterWeights*> adapters = adapters_of_rows();
+  const PassOptions options{.probe = looks_ ? &*looks_ : nullptr, .hidden = shown, .adapters = adapters};
+  const Tensor logits = drafted.empty() ? state_.advance(next, options) : state_.advance_all(next, options);
   const auto best = continuations(active_, rows, logits);
   Tokens kept;
   std::vector<SequencePtr> going_on;

@@ -112,21 +112,24 @@ class Engine {
     std::vector<std::vector<int32_t>> rows;
     std::vector<std::vector<int32_t>> tokens;  // each sequence's
     std::vector<int32_t> prefixes;             // for a prefix LM
-    std::optional<EnsembleState> state;        // their own, unless shares_
-    int64_t read = 0;                          // tokens of a single sequence that is read in parts
-    int64_t rows_of_state = 0;                 // last rows of state_ that are these sequences, if shares_
+    std::vector<const AdapterWeights*> adapters;
+    std::optional<EnsembleState> state;  // their own, unless shares_
+    int64_t read = 0;                    // tokens of a single sequence that is read in parts
+    int64_t rows_of_state = 0;           // last rows of state_ that are these sequences, if shares_
   };
 
   // A sequence that an ended request leaves, and its tokens.
   struct Kept {
     std::vector<int32_t> tokens;
     int32_t row;  // in state_
+    std::shared_ptr<const AdapterWeights> adapter = {};
   };
 
   void begin_reading();
-  // The kept sequence with the longest common beginning, and its length, at most all but the last of
-  // `tokens`: that one's logits are wanted. Length 0: none.
-  std::pair<std::list<Kept>::iterator, int64_t> find_kept(const std::vector<int32_t>& tokens);
+  // The kept sequence with the longest common beginning and the same adapter, and its length, at most all but
+  // the last of `tokens`: that one's logits are wanted. Length 0: none.
+  std::pair<std::list<Kept>::iterator, int64_t> find_kept(const std::vector<int32_t>& tokens,
+                                                          const AdapterWeights* adapter);
   // Keeps a row of state_, which `sequence` has ended with.
   void keep(const Sequence& sequence, int32_t row);
   void trim();     // drops what is kept beyond kept_tokens
@@ -159,6 +162,8 @@ class Engine {
   // Grows a search's beams. Returns the rows that they go on from; none: the search has ended.
   std::vector<int32_t> grow(Sequence& sequence, const std::vector<Continuation>& best,
                             std::span<const int32_t> rows, const Listener& listener);
+  // The adapters of the rows of state_, as far as they get tokens.
+  std::vector<const AdapterWeights*> adapters_of_rows() const;
   // The rows of state_ that each active request has.
   std::vector<std::vector<int32_t>> rows_of_active() const;
   // The last tokens of prompt and output that the context has room for; `beam`: of a search.

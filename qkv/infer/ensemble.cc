@@ -64,19 +64,17 @@ Tensor mean_of(const std::vector<Tensor>& logits) {
 
 }  // namespace
 
-Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
-                              std::span<const int32_t> prefixes, Probe* probe, Tensor* hidden) {
-  std::vector<Tensor> logits;
-  for (DecodeState& state : states_)
-    logits.push_back(
-        state.advance(tokens, prefixes, logits.empty() ? probe : nullptr, logits.empty() ? hidden : nullptr));
+Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options) {
+  std::vector<Tensor> logits = {states_.front().advance(tokens, options)};
+  for (size_t i = 1; i < states_.size(); ++i)
+    logits.push_back(states_[i].advance(tokens, {.prefixes = options.prefixes}));
   return mean_of(logits);
 }
 
-Tensor EnsembleState::advance_all(const std::vector<std::vector<int32_t>>& tokens, Tensor* hidden) {
-  std::vector<Tensor> logits;
-  for (DecodeState& state : states_)
-    logits.push_back(state.advance_all(tokens, logits.empty() ? hidden : nullptr));
+Tensor EnsembleState::advance_all(const std::vector<std::vector<int32_t>>& tokens,
+                                  const PassOptions& options) {
+  std::vector<Tensor> logits = {states_.front().advance_all(tokens, options)};
+  for (size_t i = 1; i < states_.size(); ++i) logits.push_back(states_[i].advance_all(tokens));
   return mean_of(logits);
 }
 

@@ -59,8 +59,9 @@ Tokens ModelDrafter::draft(const DraftQuery& q) {
     const bool begins = reading.tokens.empty();
     const auto prompt = static_cast<int32_t>(r.prompt.size());
     const bool prefix = begins && model_.spec().order == Order::prefix;
-    const Tensor logits = reading.state.advance(
-        {next}, prefix ? std::span<const int32_t>(&prompt, 1) : std::span<const int32_t>());
+    PassOptions options;
+    if (prefix) options.prefixes = {&prompt, 1};
+    const Tensor logits = reading.state.advance({next}, options);
     reading.tokens.insert(reading.tokens.end(), next.begin(), next.end());
     draft.push_back(next_token(logits.row<float>(0), r, written));
     if (std::ssize(draft) == most || std::ranges::find(r.eos, draft.back()) != r.eos.end()) return draft;

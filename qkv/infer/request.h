@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "qkv/infer/beam_options.h"
 #include "qkv/infer/output_rules.h"
 #include "qkv/infer/sampler.h"
+#include "qkv/nn/adapter.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
@@ -34,6 +36,8 @@ struct Request {
   std::optional<BeamOptions> search = {};
   std::vector<int32_t> wished = {};  // preferred beginning of a search's outputs; see BeamOptions::wished
 
+  // Changes the model for this request (LoRA); null: nothing does. Not in an ensemble.
+  std::shared_ptr<const AdapterWeights> adapter = {};
   int64_t prefix = 0;    // first tokens of the prompt that see each other in a prefix LM; 0: all
   int64_t begun = 0;     // so many last tokens of the prompt count as output in limits of its length
   int64_t priority = 0;  // higher ones begin first, and are interrupted last; equals in order of arrival

@@ -367,6 +367,29 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
   }
 }
 
+std::shared_ptr<const AdapterWeights> load_adapter_weights(const std::string& dir, const Transformer& model) {
+  check(is_adapter_dir(dir), "{}: is no directory of an adapter: it has no adapter_config.json", dir);
+  ModelSpec spec = model.spec();
+  check(!spec.lora.any(), "{}: the model has an adapter already", dir);
+  spec.lora = read_adapter_config(dir);
+  spec.lora.adapters = adapters_of(spec);
+  AdapterFile file(dir);
+  const auto& parameters = model.parameters().all();
+  auto weights = std::make_shared<AdapterWeights>();
+  for (const Entry& e : entries_of(spec)) {
+    const AdapterSpec& s = e.spec;
+    const auto p = std::ranges::find(parameters, s.parameter, &Parameter::name);
+    const DType compute = model.parameters().compute;
+    weights->add(s.parameter,
+                 {.first_row = s.first_row,
+                  .a = convert(file.take(e.a, {s.rank, p->shape[1]}), compute),
+                  .b = convert(ordered(file.take(e.b, {s.rows, s.rank}), e.row_order, false), compute),
+                  .scale = s.scale});
+  }
+  file.expect_empty("is no product of the model that it is loaded for");
+  return weights;
+}
+
 namespace {
 
 // Writes both files: the adapter's tensors, and those of the `heads`, modules that were trained as a whole.

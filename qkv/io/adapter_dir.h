@@ -34,6 +34,11 @@ Json config_with_head(const std::string& dir, Json config);
 // with `base` and frozen.
 void load_adapters(const std::string& dir, Transformer& model, const Transformer& base);
 
+// The weights of an adapter's directory for a model, which stays as it is: for requests that name them
+// (infer/request.h). `model`: that of the directory's adapter_config.json, or one of its shape. Throws Error
+// where the adapter does not fit, or has other weights beside its products, such as a head.
+std::shared_ptr<const AdapterWeights> load_adapter_weights(const std::string& dir, const Transformer& model);
+
 // Writes both files into an existing directory: the adapters, and all other weights that are not frozen.
 void save_adapters(const std::string& dir, const Transformer& model);
 

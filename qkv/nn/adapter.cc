@@ -1,9 +1,11 @@
 #include "qkv/nn/adapter.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/low_rank.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
@@ -46,6 +48,33 @@ Adapters::Adapters(Parameters& parameters, const std::string& weight, int64_t in
                     shared_or(name_of_b(spec), {spec.rows, spec.rank}, {Initializer::Kind::zeros}),
                     kSite + static_cast<uint32_t>(i)});
   }
+}
+
+Tensor add_adapters_of_sequences(Tensor y, const Tensor& x, std::string_view weight, const Context& context) {
+  const Layout& layout = context.layout;
+  std::vector<const AdapterWeights*> seen;
+  for (const AdapterWeights* adapter : context.adapters) {
+    if (adapter == nullptr || std::ranges::find(seen, adapter) != seen.end()) continue;
+    seen.push_back(adapter);
+    const auto parts = adapter->of(weight);
+    if (parts.empty()) continue;
+    check(std::ssize(context.adapters) == layout.sequences() && x.rows() == layout.rows(),
+          "adapters: {} of them and {} rows of {} for {} sequences with {} rows", context.adapters.size(),
+          x.rows(), weight, layout.sequences(), layout.rows());
+    std::vector<int32_t> rows;
+    for (int64_t s = 0; s < layout.sequences(); ++s)
+      if (context.adapters[static_cast<size_t>(s)] == adapter)
+        for (int32_t row = layout.offsets[s]; row < layout.offsets[s + 1]; ++row) rows.push_back(row);
+    if (rows.empty()) continue;
+    const bool all = std::ssize(rows) == layout.rows();
+    const Indices which = rows;
+    const Tensor read = all ? x : select_rows(x, which);
+    Tensor its = all ? std::move(y) : select_rows(y, which);
+    for (const AdapterWeights::Part& p : parts)
+      its = add_low_rank(std::move(its), read, p.a, p.b, p.scale, p.first_row);
+    y = all ? std::move(its) : replace_rows(y, which, its);
+  }
+  return y;
 }
 
 Tensor Adapters::add(Tensor y, const Tensor& x, const Context& context) const {

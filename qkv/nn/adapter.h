@@ -1,13 +1,41 @@
 // Low-rank adapters of frozen linear layers (Hu et al. 2022, LoRA).
 #pragma once
 
+#include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qkv/nn/context.h"
 #include "qkv/nn/parameter.h"
 
 namespace qkv {
+
+// An adapter apart from a model, for sequences that have it beside others that do not. Its products have the
+// bits that they have in a model with this adapter.
+class AdapterWeights {
+ public:
+  // W x becomes W x + scale B A x, in rows of W from first_row on: A [rank, in], B [rows, rank].
+  struct Part {
+    int64_t first_row = 0;
+    Tensor a, b;
+    float scale = 1;
+  };
+  void add(const std::string& weight, Part part) { parts_[weight].push_back(std::move(part)); }
+  // The parts for a model's weight of this name.
+  std::span<const Part> of(std::string_view weight) const {
+    const auto it = parts_.find(weight);
+    return it == parts_.end() ? std::span<const Part>() : std::span<const Part>(it->second);
+  }
+
+ private:
+  std::map<std::string, std::vector<Part>, std::less<>> parts_;
+};
+
+// y [N, out] = W x + b, which nobody else reads, and x [N, in] -> y with the outputs of the adapters of
+// context.adapters, for the rows of their sequences in context.layout. `weight`: the name of W.
+Tensor add_adapters_of_sequences(Tensor y, const Tensor& x, std::string_view weight, const Context& context);
 
 // The adapters of one linear layer.
 class Adapters {

@@ -1,6 +1,7 @@
 // The context of a forward pass: its inputs besides the activations.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ class Probe {
                           Tensor& /*value*/) {}
 };
 
+class AdapterWeights;  // nn/adapter.h
 class KeyValueState;
 class LayerState;
 class SegmentState;
@@ -51,6 +53,8 @@ struct Context {
   // its own. own_rows [N] are the indices of its own rows.
   Layout seen = {};
   Indices own_rows = {};
+  // The adapter of each sequence, beside those of the model; null: none. Empty: no sequence has one.
+  std::span<const AdapterWeights* const> adapters = {};
   Indices segments;       // [N]; undefined: all 0
   Visibility visibility;  // which tokens self-attention sees; undefined: the mask of the stack decides
   Indices globals = {};   // [N + 1]: global tokens before each row of an encoder; undefined: patterns decide

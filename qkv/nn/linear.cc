@@ -14,7 +14,8 @@ Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int6
 
 Tensor Linear::forward(const Tensor& x, const Context& context) const {
   Tensor y = linear(x, weight_->weight(), bias_ ? bias_->value : Tensor(), idle_);
-  return adapters_.any() ? adapters_.add(std::move(y), x, context) : y;
+  if (adapters_.any()) y = adapters_.add(std::move(y), x, context);
+  return context.adapters.empty() ? y : add_adapters_of_sequences(std::move(y), x, weight_->name, context);
 }
 
 }  // namespace qkv

@@ -473,7 +473,8 @@ void check_cache(const Transformer& model, const Case& c, Draw& d) {
       const Tokens piece(all[r].begin() + static_cast<int64_t>(at),
                          all[r].begin() + static_cast<int64_t>(at + n));
       const std::span<const int32_t> first = std::span(prefixes).subspan(r, 1);
-      const Tensor logits = state.advance({piece}, prefix && at == 0 ? first : std::span<const int32_t>());
+      const Tensor logits =
+          state.advance({piece}, {.prefixes = prefix && at == 0 ? first : std::span<const int32_t>()});
       at += n;
       const int64_t row = input.layout.offsets[r] + static_cast<int64_t>(at) - 1;
       expect_close(fmt::format("row {}, {} tokens remembered", r, at), logits.values<float>(),

@@ -369,7 +369,7 @@ TEST_F(BeamTest, AttentionIsOfThePassThatWroteAToken) {
       Tokens read = h.tokens;
       read.insert(read.begin(), kBos);
       DecodeState state(model_, Sources({sources_[s]}));
-      state.extend({read}, {}, &whole);
+      state.extend({read}, {.probe = &whole});
       ASSERT_EQ(h.attention.size(), h.tokens.size());
       for (size_t t = 0; t < h.tokens.size(); ++t)
         for (size_t j = 0; j < sources_[s].size(); ++j)

@@ -191,8 +191,10 @@ class Misprinter : public ModelDrafter {
 
 class Schedule {
  public:
-  Schedule(const Ensemble& model, unsigned seed, bool attention)
-      : model_(model), attention_(attention), random_(seed) {}
+  using AdapterPtr = std::shared_ptr<const AdapterWeights>;
+
+  Schedule(const Ensemble& model, unsigned seed, bool attention, std::span<const AdapterPtr> adapters)
+      : model_(model), attention_(attention), adapters_(adapters), random_(seed) {}
 
   void run() {
     const int64_t sequences[] = {1, 2, 3, 100}, prompt_tokens[] = {1, 3, 8, 256}, pages[] = {0, 0, 3, 8},
@@ -292,6 +294,7 @@ class Schedule {
       };
     if (below(3) == 0 && std::ssize(r.prompt) < spec.longest()) r.search = search(r);
     if (r.search) r.mask = nullptr;
+    if (!adapters_.empty()) r.adapter = adapters_[below(adapters_.size())];
     return r;
   }
   BeamOptions search(Request& r) {
@@ -316,16 +319,18 @@ class Schedule {
 
   const Ensemble& model_;
   bool attention_;
+  std::span<const AdapterPtr> adapters_;
   int64_t sequences_ = 0;
   std::mt19937 random_;
 };
 
-void expect_own_bits(const Ensemble& model, bool attention = false) {
+void expect_own_bits(const Ensemble& model, bool attention = false,
+                     std::span<const std::shared_ptr<const AdapterWeights>> adapters = {}) {
   const char* given = std::getenv("QKV_SEEDS");
   const unsigned seeds = given == nullptr ? 40 : static_cast<unsigned>(std::atoi(given));
   for (unsigned seed = 0; seed < seeds && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    Schedule(model, seed, attention).run();
+    Schedule(model, seed, attention, adapters).run();
   }
 }
 
@@ -363,6 +368,59 @@ TEST_F(EngineTest, InAnyCompanyWithAttentionToSources) {
 TEST_F(EngineTest, InAnyCompanyAsAnEnsemble) {
   const auto first = drawn(of_table()), second = drawn(of_table(), 5);
   expect_own_bits(Ensemble({first.get(), second.get()}));
+}
+
+// A model with adapters of rank 3 on all products of its blocks, and the same adapters apart from it.
+struct Adapted {
+  std::unique_ptr<Transformer> model;
+  std::shared_ptr<const AdapterWeights> apart;
+};
+Adapted adapted(const Transformer& base, uint64_t seed) {
+  ModelSpec spec = base.spec();
+  for (const Parameter& p : base.parameters().all())
+    if (p.product) spec.lora.adapters.push_back({p.name, 0, p.shape[0], 3, 0.5F});
+  Adapted out{std::make_unique<Transformer>(spec), nullptr};
+  auto apart = std::make_shared<AdapterWeights>();
+  for (Parameter& p : out.model->parameters().all())
+    if (!Adapters::is_adapter(p.name)) {
+      const Parameter* q = &*std::ranges::find(base.parameters().all(), p.name, &Parameter::name);
+      p.value = q->value;
+      p.packed = q->packed;
+    } else {
+      p.initializer = {Initializer::Kind::normal, 0.3F};
+    }
+  out.model->parameters().draw(seed, DType::f32);
+  for (const AdapterSpec& s : spec.lora.adapters)
+    apart->add(s.parameter, {.first_row = s.first_row,
+                             .a = out.model->parameters().find(Adapters::name_of_a(s))->value,
+                             .b = out.model->parameters().find(Adapters::name_of_b(s))->value,
+                             .scale = s.scale});
+  out.apart = std::move(apart);
+  return out;
+}
+
+// Requests with adapters, beside others with another one or with none: the bits of a model with the adapter.
+TEST_F(EngineTest, InAnyCompanyWithAdapters) {
+  for (const ModelSpec& spec : {of_rotary(), of_prefix(), of_pairs()}) {
+    const auto base = drawn(spec);
+    const Adapted one = adapted(*base, 7), two = adapted(*base, 8);
+    const std::shared_ptr<const AdapterWeights> adapters[] = {nullptr, one.apart, two.apart};
+    expect_own_bits(*base, false, adapters);
+    Request r{.prompt = {3, 1, 2}, .max_new_tokens = 9};
+    if (spec.architecture == Architecture::encoder_decoder) r.source = {5, 6, 7, 8};
+    const Output inside = alone(*one.model, r), plain = alone(*base, r);
+    r.adapter = one.apart;
+    alone(*base, r).expect(inside, false);
+    EXPECT_NE(inside.logits, plain.logits);
+  }
+  const auto quantized_base = quantized(WeightType::q8_0);
+  const Adapted of_blocks = adapted(*quantized_base, 7);
+  const std::shared_ptr<const AdapterWeights> adapters[] = {nullptr, of_blocks.apart};
+  expect_own_bits(*quantized_base, false, adapters);
+  const auto second = drawn(of_rotary(), 5);
+  const Ensemble both({quantized_base.get(), second.get()});
+  Engine engine(both);
+  expect_error([&] { engine.add({.prompt = {1}, .adapter = of_blocks.apart}); }, {"not for ensembles"});
 }
 
 // A model that drafts for itself is always right, however it samples; other drafts change nothing but time.
