@@ -316,61 +316,71 @@ HWY_INLINE void prefetch(const T* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(x + i);
 }
 
-// scores[j] = q . x[rows[j]] for `count` keys, a vector of keys at a time. Each is added column by column, as
-// tiles of many queries do it. Writes whole vectors of scores.
-template <typename T>
-HWY_INLINE void dots(const float* q, const T* x, int64_t stride, int64_t width, const int64_t* rows,
-                     int64_t count, float* scores) {
+// scores[n kKeyTile + j] = q[n kStride] . x[rows[j]] for `count` keys, a vector of keys at a time. Each is
+// added column by column, as tiles of many queries do it. Writes whole vectors of scores.
+template <int kQueries, typename T>
+HWY_INLINE void dots(const float* q, int64_t q_stride, const T* x, int64_t stride, int64_t width,
+                     const int64_t* rows, int64_t count, float* scores) {
   const DF d;
   constexpr int64_t kVector = HWY_LANES(float);
   for (int64_t j = 0; j < count; j += kVector) {
     const T* from[kVector];
     for (int64_t i = 0; i < kVector; ++i) from[i] = x + rows[std::min(j + i, count - 1)] * stride;
-    VF sum = hn::Zero(d);
+    VF sum[kQueries];
+    for (VF& s : sum) s = hn::Zero(d);
     for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
       VF block[kVector];
       for (int64_t i = 0; i < kVector; ++i) block[i] = load_part(d, from[i] + c, n);
       transpose(block);
-      for (int64_t i = 0; i < n; ++i) sum = hn::MulAdd(block[i], hn::Set(d, q[c + i]), sum);
+      for (int64_t i = 0; i < n; ++i)
+        for (int m = 0; m < kQueries; ++m)
+          sum[m] = hn::MulAdd(block[i], hn::Set(d, q[m * q_stride + c + i]), sum[m]);
     });
-    hn::StoreU(sum, d, scores + j);
+    for (int m = 0; m < kQueries; ++m) hn::StoreU(sum[m], d, scores + m * kKeyTile + j);
   }
 }
 
-// o += sum_j w[j] x[rows[j]].
-template <int kKeys, typename T>
+// o[n o_stride] += sum_j w[n kKeyTile + j] x[rows[j]].
+template <int kQueries, int kKeys, typename T>
 HWY_INLINE void add_weighted(const float* w, const T* x, int64_t stride, int64_t width, const int64_t* rows,
-                             float* o) {
+                             float* o, int64_t o_stride) {
   const DF d;
   for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
-    VF sum = load(d, o + c);
-    for (int j = 0; j < kKeys; ++j)
-      sum = hn::MulAdd(hn::Set(d, w[j]), load_part(d, x + rows[j] * stride + c, n), sum);
-    store(d, sum, o + c);
+    VF sum[kQueries];
+    for (int m = 0; m < kQueries; ++m) sum[m] = load(d, o + m * o_stride + c);
+    for (int j = 0; j < kKeys; ++j) {
+      const VF value = load_part(d, x + rows[j] * stride + c, n);
+      for (int m = 0; m < kQueries; ++m) sum[m] = hn::MulAdd(hn::Set(d, w[m * kKeyTile + j]), value, sum[m]);
+    }
+    for (int m = 0; m < kQueries; ++m) store(d, sum[m], o + m * o_stride + c);
   });
 }
 
-// One lane, with vectors along the keys and then along the head: a single query would leave a tile's lanes
-// empty. Its sums have the order of attention_lanes(), so that a token has the same bits alone and in a
-// prompt. Memory is the bottleneck, and keys are far apart. So values are prefetched while scores are
-// computed, and the next keys while values are added. Scratch: q [d_qk], scores [keys], o [d_vo].
-template <typename T>
-HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
+// One or two lanes of one token, with vectors along the keys and then along the head: a few queries would
+// leave a tile's lanes empty. Their sums have the order of attention_lanes(), so that a token has the same
+// bits alone and in a prompt. Memory is the bottleneck, and keys are far apart. So values are prefetched
+// while scores are computed, and the next keys while values are added. Scratch: for each lane q [d_qk],
+// scores [keys], o [d_vo].
+template <int kQueries, typename T>
+HWY_NOINLINE void attention_of_token(const LaneTile<T>& t, float* scratch) {
   const DF d;
   const Attention<T>& a = t.a;
-  const int64_t row = t.row(0), head = t.head(0);
+  const int64_t row = t.row(0), q_stride = padded(a.d_qk), o_stride = padded(a.d_vo);
   const T *k = a.k + t.kv_head * a.d_qk, *v = a.v + t.kv_head * a.d_vo;
   float* q = scratch;
-  float* p = q + padded(a.d_qk);
-  float* o = p + kKeyTile;
+  float* p = q + kQueries * q_stride;
+  float* o = p + kQueries * kKeyTile;
   const LaneKeys<T> dropout_keys(t);
-  const DropoutKey key{dropout_keys.a[0], dropout_keys.b[0]};
   const uint32_t threshold = dropout_threshold(a.dropout.p);
   const float keep_scale = 1 / (1 - a.dropout.p);
-  map(a.d_qk, a.q + row * a.q_stride + head * a.d_qk, q,
-      [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, a.scale)); });
-  std::fill(o, o + padded(a.d_vo), 0.0f);
-  float maximum = a.sinks ? a.sinks[head] : kNoMaximum, sum = a.sinks ? 1 : 0;
+  float maximum[kQueries], sum[kQueries];
+  for (int m = 0; m < kQueries; ++m) {
+    map(a.d_qk, a.q + row * a.q_stride + t.head(m) * a.d_qk, q + m * q_stride,
+        [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, a.scale)); });
+    maximum[m] = a.sinks ? a.sinks[t.head(m)] : kNoMaximum;
+    sum[m] = a.sinks ? 1 : 0;
+  }
+  std::fill(o, o + kQueries * o_stride, 0.0f);
   const Mask mask = a.mask_of(t.sequence);
   const int64_t position = t.position(0), end = mask.end_key(position + 1, a.key_lengths[t.sequence]);
   int64_t rows[kKeyTile], next_rows[kKeyTile];
@@ -382,40 +392,58 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     const int64_t next_count = std::min(end, k1 + kKeyTile) - k1;
     std::copy(next_rows, next_rows + count, rows);
     if (next_count > 0) rows_of_keys(a, t.sequence, k1, k1 + next_count, next_rows);
-    if (mask.cover(position, position + 1, k0, k1) == TileCover::empty) continue;
+    const TileCover cover = mask.cover(position, position + 1, k0, k1);
+    if (cover == TileCover::empty) continue;
 
     for (int64_t j = 0; j < count; ++j) prefetch(v + rows[j] * a.v_stride, a.d_vo);
-    dots(q, k, a.k_stride, a.d_qk, rows, count, p);
-    if (a.cap > 0) {
-      const VF in = hn::Set(d, 1 / a.cap), out = hn::Set(d, a.cap);
-      map(count, p, p, [&](VF x) HWY_ATTR { return hn::Mul(hyperbolic_tangent(d, hn::Mul(x, in)), out); });
+    dots<kQueries>(q, q_stride, k, a.k_stride, a.d_qk, rows, count, p);
+    for (int m = 0; m < kQueries; ++m) {
+      float* const s = p + m * kKeyTile;
+      if (a.cap > 0) {
+        const VF in = hn::Set(d, 1 / a.cap), out = hn::Set(d, a.cap);
+        map(count, s, s, [&](VF x) HWY_ATTR { return hn::Mul(hyperbolic_tangent(d, hn::Mul(x, in)), out); });
+      }
+      float top = maximum[m];
+      const bool plain = cover == TileCover::full && a.cap == 0 && !a.term.on() && !mask.counts();
+      if (plain) {  // behind the last score stand copies of it
+        VF most = hn::Set(d, top);
+        for (int64_t j = 0; j < count; j += HWY_LANES(float)) most = hn::Max(most, hn::LoadU(d, s + j));
+        top = hn::GetLane(hn::MaxOfLanes(d, most));
+      }
+      for (int64_t j = 0; j < count && !plain; ++j) {
+        if (a.term.on()) s[j] += a.term.bias[a.term.at(t.head(m), position, k0 + j)];
+        if (!mask.allows(position, k0 + j)) s[j] = -std::numeric_limits<float>::infinity();
+        if (mask.counts()) s[j] += mask.raise(position, k0 + j);
+        top = std::max(top, s[j]);
+      }
+      const float correction = hn::GetLane(exponential(d, hn::Set(d, maximum[m] - top)));
+      maximum[m] = top;
+      map(count, s, s, [&](VF x) HWY_ATTR { return exponential(d, hn::Sub(x, hn::Set(d, top))); });
+      sum[m] *= correction;
+      if (correction != 1) scale(a.d_vo, correction, o + m * o_stride);
     }
-    float top = maximum;
-    for (int64_t j = 0; j < count; ++j) {
-      if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
-      if (!mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
-      if (mask.counts()) p[j] += mask.raise(position, k0 + j);
-      top = std::max(top, p[j]);
-    }
-    const float correction = hn::GetLane(exponential(d, hn::Set(d, maximum - top)));
-    maximum = top;
-    map(count, p, p, [&](VF x) HWY_ATTR { return exponential(d, hn::Sub(x, hn::Set(d, top))); });
-    sum *= correction;
-    if (correction != 1) scale(a.d_vo, correction, o);
-    for (int64_t j = 0; j < count; ++j) {
-      sum += p[j];
-      if (a.dropout.on())
-        p[j] = dropout_bits(key, static_cast<uint32_t>(k0 + j)) >= threshold ? p[j] * keep_scale : 0;
+    for (int64_t j = 0; j < count; ++j)
+      for (int m = 0; m < kQueries; ++m) sum[m] += p[m * kKeyTile + j];
+    for (int m = 0; m < kQueries && a.dropout.on(); ++m) {
+      const DropoutKey key{dropout_keys.a[m], dropout_keys.b[m]};
+      float* const s = p + m * kKeyTile;
+      for (int64_t j = 0; j < count; ++j)
+        s[j] = dropout_bits(key, static_cast<uint32_t>(k0 + j)) >= threshold ? s[j] * keep_scale : 0;
     }
     for (int64_t j = 0; j < next_count; ++j) prefetch(k + next_rows[j] * a.k_stride, a.d_qk);
     for (int64_t j = 0; j < whole; j += kAtOnce)
-      add_weighted<kAtOnce>(p + j, v, a.v_stride, a.d_vo, rows + j, o);
-    for (int64_t j = whole; j < count; ++j) add_weighted<1>(p + j, v, a.v_stride, a.d_vo, rows + j, o);
+      add_weighted<kQueries, kAtOnce>(p + j, v, a.v_stride, a.d_vo, rows + j, o, o_stride);
+    for (int64_t j = whole; j < count; ++j)
+      add_weighted<kQueries, 1>(p + j, v, a.v_stride, a.d_vo, rows + j, o, o_stride);
   }
-  a.lse[row * a.heads + head] = sum > 0 ? maximum + std::log(sum) : -std::numeric_limits<float>::infinity();
-  const float inverse = sum > 0 ? 1 / sum : 0;
-  map(a.d_vo, o, a.out + row * a.out_stride + head * a.d_vo,
-      [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, inverse)); });
+  for (int m = 0; m < kQueries; ++m) {
+    const int64_t head = t.head(m);
+    a.lse[row * a.heads + head] =
+        sum[m] > 0 ? maximum[m] + std::log(sum[m]) : -std::numeric_limits<float>::infinity();
+    const float inverse = sum[m] > 0 ? 1 / sum[m] : 0;
+    map(a.d_vo, o + m * o_stride, a.out + row * a.out_stride + head * a.d_vo,
+        [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, inverse)); });
+  }
 }
 
 template <typename T>
@@ -423,9 +451,11 @@ void attention(const Attention<T>& a, int64_t sequence, int64_t kv_head, int64_t
                float* scratch) {
   const int64_t queries = a.q_offsets[sequence + 1] - a.q_offsets[sequence];
   const int64_t pairs = std::min(kQueryTile, queries - first_query) * (a.heads / a.kv_heads);
+  if (pairs == 2 && a.heads == 2 * a.kv_heads && !a.pair.on())
+    return attention_of_token<2>(LaneTile<T>{a, sequence, kv_head, first_query, 0, 2}, scratch);
   if (pairs <= 2 && !a.pair.on()) {
     for (int64_t lane = 0; lane < pairs; ++lane)
-      attention_one_query(LaneTile<T>{a, sequence, kv_head, first_query, lane, 1}, scratch);
+      attention_of_token<1>(LaneTile<T>{a, sequence, kv_head, first_query, lane, 1}, scratch);
     return;
   }
   for (int64_t begin = 0; begin < pairs; begin += kLanes)

@@ -63,6 +63,14 @@ HWY_INLINE void store_tail(DF d, VF v, T* p, size_t n) {
   std::memcpy(p, buffer, n * sizeof(T));
 }
 
+// f32 has instructions for it: the others would wait for what they have just written to the buffer.
+HWY_INLINE VF load_tail(DF d, const float* p, size_t n) {
+  return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+}
+HWY_INLINE void store_tail(DF d, VF v, float* p, size_t n) {
+  hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+}
+
 // Load or store n elements, at most a vector.
 template <typename T>
 HWY_INLINE VF load_part(DF d, const T* p, int64_t n) {
