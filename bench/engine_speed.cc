@@ -1,13 +1,14 @@
 // The engine beside itself, by turns in one run. MODEL is a directory or a GGUF file.
-//   engine_speed MODEL --mixed 64 [--tokens 64]     requests of mixed lengths that arrive at random, together
-//   and
-//                                                   one after the other
-//   engine_speed MODEL --edit FILE --from A --to B  the edit of a text, greedily, with drafts by n-grams and
-//                                                   without. The output is forced to be FILE with B for A, so
-//                                                   that any model will do: each token takes a whole pass
-//   engine_speed MODEL --steps 1000000              requests that come, go, are cancelled and interrupted for
-//   so
-//                                                   many steps: the memory that they take
+//   engine_speed MODEL --mixed 64 [--tokens 64]
+//       requests of mixed lengths that arrive at random, together and one after the other
+//   engine_speed MODEL --edit FILE --from A --to B
+//       the edit of a text, greedily, with drafts by n-grams and without. The output is forced to be FILE
+//       with B for A, so that any model will do: each token takes a whole pass
+//   engine_speed MODEL --mtp TEXT [--tokens 64]
+//       passages of a text continued greedily, one at a time, with drafts by the model's own modules and
+//       without
+//   engine_speed MODEL --steps 1000000
+//       requests that come, go, are cancelled and interrupted for many steps: the memory that they take
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -23,14 +24,16 @@
 #include "qkv/base/file.h"
 #include "qkv/base/parallel.h"
 #include "qkv/infer/engine.h"
+#include "qkv/infer/mtp_drafter.h"
 #include "qkv/infer/ngram_drafter.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/text/tokenizer.h"
 
 namespace qkv {
 namespace {
 
 struct Options {
-  std::string model, edit, from, to;
+  std::string model, edit, from, to, mtp;
   int64_t mixed = 0, tokens = 64, pairs = 5, steps = 0;
 };
 
@@ -183,6 +186,42 @@ void run_edit(const Options& o, const Transformer& model) {
   report("with drafts", "without", with, without, r.max_new_tokens);
 }
 
+void run_mtp(const Options& o, const Transformer& model) {
+  constexpr size_t kPassages = 8, kPrompt = 48;
+  const std::vector<int32_t> all = text::Tokenizer::load(resolve_model_dir(o.model) + "/tokenizer.json")
+                                       .encode(read_file(o.mtp), false)
+                                       .ids;
+  check(all.size() > kPassages * kPrompt, "{}: too short", o.mtp);
+  MtpDrafter own(model);
+  std::vector<double> with, without;
+  Drafting all_drafts;
+  for (int64_t pair = 0; pair < o.pairs; ++pair)
+    for (const bool drafts : {true, false}) {
+      double seconds = 0;
+      for (size_t p = 0; p < kPassages; ++p) {
+        const auto begin = all.begin() + static_cast<int64_t>(p * (all.size() - kPrompt) / kPassages);
+        Request r{.prompt = Tokens(begin, begin + kPrompt), .max_new_tokens = o.tokens};
+        r.sampler.temperature = 0;
+        Engine engine(model, {.drafter = drafts ? &own : nullptr});
+        engine.add(r);
+        while (engine.decoding() == 0) engine.step(nullptr);
+        seconds += seconds_of([&] {
+          while (engine.step(nullptr)) {
+          }
+        });
+        if (!drafts || pair > 0) continue;
+        all_drafts.passes += engine.drafting().passes;
+        all_drafts.drafted += engine.drafting().drafted;
+        all_drafts.accepted += engine.drafting().accepted;
+      }
+      (drafts ? with : without).push_back(seconds);
+    }
+  fmt::print(
+      "{} of {} drafted tokens taken, {:.2f} tokens a pass\n", all_drafts.accepted, all_drafts.drafted,
+      static_cast<double>(all_drafts.passes + all_drafts.accepted) / static_cast<double>(all_drafts.passes));
+  report("with drafts", "without", with, without, static_cast<int64_t>(kPassages) * o.tokens);
+}
+
 }  // namespace
 }  // namespace qkv
 
@@ -196,6 +235,7 @@ int main(int argc, char** argv) {
   app.add_option("--pairs", o.pairs);
   app.add_option("--steps", o.steps);
   app.add_option("--edit", o.edit);
+  app.add_option("--mtp", o.mtp);
   app.add_option("--from", o.from);
   app.add_option("--to", o.to);
   CLI11_PARSE(app, argc, argv);
@@ -203,6 +243,8 @@ int main(int argc, char** argv) {
     const auto model = qkv::load_model(qkv::resolve_model_dir(o.model), qkv::DType::f32);
     if (o.steps > 0)
       qkv::run_steps(o, *model);
+    else if (!o.mtp.empty())
+      qkv::run_mtp(o, *model);
     else if (o.mixed > 0)
       qkv::run_mixed(o, *model);
     else
