@@ -48,7 +48,8 @@ std::vector<Tokens> MtpDrafter::draft(std::span<const DraftQuery> queries) {
 
 // Rows count from the reading's first token. There is a row of each of the n tokens of text but the last.
 // Module k makes rows [its length, n - 1) of h^k from those of h^(k-1). A joined module reads the token k
-// places on, which is drafted for the last k - 1 rows: these are made again when it is known.
+// places on, which is drafted for the last k - 1 rows: these are made again when it is known. The last joined
+// module goes on with its own rows in place of those that will come.
 Tokens MtpDrafter::draft(const DraftQuery& q) {
   const NoGrad guard;
   const auto at = readings_.find(q.number);
@@ -59,36 +60,47 @@ Tokens MtpDrafter::draft(const DraftQuery& q) {
   text.insert(text.end(), q.written.begin(), q.written.end());
   if (reading.first + reading.length + 1 != std::ssize(text)) return {};  // its window has moved
   text.erase(text.begin(), text.begin() + reading.first);
+  const MtpModules& modules = *model_.mtp();
   const bool joins = model_.spec().mtp.form == MtpForm::joined,
              parallel = model_.spec().mtp.form == MtpForm::parallel;
   Tokens written(q.written.begin(), q.written.end()), draft;
+  // Rows of h^k from row `begin` on; the last one's token is drafted.
+  const auto read = [&](int64_t k, const Tensor& x, int64_t begin) {
+    Context context;
+    context.layout = Layout::of({static_cast<int32_t>(x.dim(0))}, {static_cast<int32_t>(begin)});
+    context.states = &reading.modules[static_cast<size_t>(k - 1)].states;
+    const Tokens ids =
+        joins ? Tokens(text.begin() + begin + k, text.begin() + begin + k + x.dim(0)) : Tokens();
+    const Tensor h = modules.forward(k, x, ids, context);
+    const Tensor logits = model_.logits(modules.normalized(k, h.slice_rows(h.dim(0) - 1, h.dim(0))));
+    draft.push_back(next_token(logits.row<float>(0), r, written));
+    written.push_back(draft.back());
+    text.push_back(draft.back());
+    return h;
+  };
+  const auto complete = [&] {
+    return std::ssize(draft) >= q.most ||
+           (!draft.empty() && std::ranges::find(r.eos, draft.back()) != r.eos.end());
+  };
   Tensor drafted;  // rows that the next module reads, but will not keep
   const int64_t rows = reading.length;
-  for (int64_t k = 1; k <= std::min(q.most, model_.mtp()->count()); ++k) {
+  for (int64_t k = 1; k <= modules.count() && !complete(); ++k) {
     ModuleState& m = reading.modules[static_cast<size_t>(k - 1)];
     const Tensor x = joined(m.next, drafted);
     if (!x.defined()) return draft;
-    Context context;
-    context.layout = Layout::of({static_cast<int32_t>(rows - m.length)}, {static_cast<int32_t>(m.length)});
-    context.states = &m.states;
-    const Tokens ids = joins ? Tokens(text.begin() + m.length + k, text.begin() + rows + k) : Tokens();
-    const Tensor h = model_.mtp()->forward(k, x, ids, context);
-    const Tensor logits = model_.logits(model_.mtp()->normalized(k, h.slice_rows(h.dim(0) - 1, h.dim(0))));
-    const int32_t token = next_token(logits.row<float>(0), r, written);
-    draft.push_back(token);
-    written.push_back(token);
-    text.push_back(token);
+    const Tensor h = read(k, x, m.length);
     const int64_t before = m.length, known = joins ? std::max<int64_t>(before, rows + 1 - k) : rows;
     const int64_t had = m.next.defined() ? m.next.dim(0) : 0;
     m.next = part_of(x, known - before, had);
     m.length = known;
-    m.states.truncate(0, known);
-    if (!parallel && k < model_.mtp()->count()) {
+    if (!parallel && k < modules.count()) {
       ModuleState& next = reading.modules[static_cast<size_t>(k)];
       next.next = joined(next.next, part_of(h, 0, known - before));
       drafted = part_of(h, known - before, rows - before);
     }
-    if (std::ranges::find(r.eos, token) != r.eos.end()) return draft;
+    Tensor last = h.slice_rows(h.dim(0) - 1, h.dim(0));
+    for (int64_t row = rows; joins && k == modules.count() && !complete(); ++row) last = read(k, last, row);
+    m.states.truncate(0, known);
   }
   return draft;
 }

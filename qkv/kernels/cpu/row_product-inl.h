@@ -14,76 +14,45 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
-// Columns [begin, begin + kColumns) of a thin product: a sum a row and column in registers, each vector of b
-// loaded once for all rows.
-template <int kRows, int kColumns, typename T>
-HWY_INLINE void thin_columns(const RowProduct<T>& p, int64_t begin) {
-  const DF d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const T* b = p.b + begin * p.b_stride;
-  VF sums[kRows][kColumns];
-  for (auto& row : sums)
-    for (VF& s : row) s = hn::Zero(d);
-  const auto add = [&](int64_t l, int64_t n) HWY_ATTR {
-    VF bs[kColumns];
-    for (int j = 0; j < kColumns; ++j) bs[j] = load_part(d, b + j * p.b_stride + l, n);
-    for (int r = 0; r < kRows; ++r) {
-      const VF x = load_part(d, p.a + r * p.a_stride + l, n);
-      for (int j = 0; j < kColumns; ++j) sums[r][j] = hn::MulAdd(x, bs[j], sums[r][j]);
-    }
-  };
-  int64_t l = 0;
-  for (; l + lanes <= p.k; l += lanes) add(l, lanes);
-  if (l < p.k) add(l, p.k - l);
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < kColumns; ++j) p.c[r * p.c_stride + begin + j] = sum_of(d, sums[r][j]);
-}
-
-// c = b a for one row a. Memory sets the pace, so b is read as two streams, each in the order it lies in, and
-// ahead of its use: the processor's own prefetching ends where a page ends.
-template <int kStreams, typename T>
+// c = b a for each of a few rows a. Memory sets the pace, so each vector of b is loaded once for all rows,
+// and b is read as two streams, each in the order it lies in, and ahead of its use: the processor's own
+// prefetching ends where a page ends.
+template <int kRows, int kStreams, typename T>
 HWY_INLINE void thin_streams(const RowProduct<T>& p, int64_t begin, int64_t rows) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int64_t kAhead = 2048;  // bytes
   for (int64_t j = begin; j < begin + rows; ++j) {
-    VF sums[kStreams];
+    VF sums[kRows][kStreams];
+    for (auto& row : sums)
+      for (VF& s : row) s = hn::Zero(d);
     const T* b[kStreams];
-    for (int s = 0; s < kStreams; ++s) {
-      b[s] = p.b + (j + s * rows) * p.b_stride;
-      sums[s] = hn::Zero(d);
-    }
+    for (int s = 0; s < kStreams; ++s) b[s] = p.b + (j + s * rows) * p.b_stride;
+    const auto add = [&](int64_t l, int64_t n) HWY_ATTR {
+      VF bs[kStreams];
+      for (int s = 0; s < kStreams; ++s) bs[s] = load_part(d, b[s] + l, n);
+      for (int r = 0; r < kRows; ++r) {
+        const VF x = load_part(d, p.a + r * p.a_stride + l, n);
+        for (int s = 0; s < kStreams; ++s) sums[r][s] = hn::MulAdd(x, bs[s], sums[r][s]);
+      }
+    };
     constexpr int64_t kLine = 64 / sizeof(T);  // elements of a cache line
     int64_t l = 0;
     for (; l + kLine <= p.k; l += kLine) {
       for (int s = 0; s < kStreams; ++s) __builtin_prefetch(reinterpret_cast<const char*>(b[s] + l) + kAhead);
-      for (int64_t i = l; i < l + kLine; i += lanes) {
-        const VF x = load(d, p.a + i);
-        for (int s = 0; s < kStreams; ++s) sums[s] = hn::MulAdd(x, load(d, b[s] + i), sums[s]);
-      }
+      for (int64_t i = l; i < l + kLine; i += lanes) add(i, lanes);
     }
-    for (; l < p.k; l += lanes) {
-      const int64_t n = std::min(lanes, p.k - l);
-      const VF x = load_part(d, p.a + l, n);
-      for (int s = 0; s < kStreams; ++s) sums[s] = hn::MulAdd(x, load_part(d, b[s] + l, n), sums[s]);
-    }
-    for (int s = 0; s < kStreams; ++s) p.c[j + s * rows] = sum_of(d, sums[s]);
+    for (; l < p.k; l += lanes) add(l, std::min(lanes, p.k - l));
+    for (int r = 0; r < kRows; ++r)
+      for (int s = 0; s < kStreams; ++s) p.c[r * p.c_stride + j + s * rows] = sum_of(d, sums[r][s]);
   }
-}
-
-template <typename T>
-void thin_row(const RowProduct<T>& p, int64_t begin, int64_t end) {
-  const int64_t half = (end - begin) / 2;
-  thin_streams<2>(p, begin, half);
-  thin_streams<1>(p, begin + 2 * half, end - begin - 2 * half);
 }
 
 template <int kRows, typename T>
 void thin_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
-  constexpr int kColumns = kRows == 2 ? 4 : 2;  // about as many sums as hide their latency
-  int64_t j = begin;
-  for (; j + kColumns <= end; j += kColumns) thin_columns<kRows, kColumns>(p, j);
-  for (; j < end; ++j) thin_columns<kRows, 1>(p, j);
+  const int64_t half = (end - begin) / 2;
+  thin_streams<kRows, 2>(p, begin, half);
+  thin_streams<kRows, 1>(p, begin + 2 * half, end - begin - 2 * half);
 }
 
 // Rows of A and of B in a tile, whose sums stay in registers.
@@ -177,7 +146,7 @@ void many_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
 template <typename T>
 void row_product(const RowProduct<T>& p, int64_t begin, int64_t end) {
   using Function = void (*)(const RowProduct<T>&, int64_t, int64_t);
-  static constexpr Function kByRows[kFewRows] = {thin_row<T>,     thin_rows<2, T>, thin_rows<3, T>,
+  static constexpr Function kByRows[kFewRows] = {thin_rows<1, T>, thin_rows<2, T>, thin_rows<3, T>,
                                                  thin_rows<4, T>, thin_rows<5, T>, thin_rows<6, T>,
                                                  thin_rows<7, T>, thin_rows<8, T>};
   p.rows <= kFewRows ? kByRows[p.rows - 1](p, begin, end) : many_rows(p, begin, end);

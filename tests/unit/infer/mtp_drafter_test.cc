@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "qkv/infer/engine.h"
+#include "qkv/ops/parts.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {
@@ -30,25 +31,33 @@ std::unique_ptr<Transformer> drawn(const ModelSpec& spec) {
   return model;
 }
 
-// The draft of modules that read the whole text at once, without a memory.
+// The draft of modules that read the whole text at once, without a memory. The last joined one also reads its
+// own rows, in place of those that will come.
 Tokens drafted_at_once(const Transformer& model, const DraftQuery& q) {
   const NoGrad guard;
   Tokens text = q.request->prompt, draft;
   text.insert(text.end(), q.written.begin(), q.written.end());
-  const int64_t rows = std::ssize(text) - 1;
-  Context context;
-  context.layout = Layout::of({static_cast<int32_t>(rows)});
-  const Tensor first = model.hidden({Tokens(text.begin(), text.end() - 1), context.layout}, {});
-  Tensor h = first;
-  for (int64_t k = 1; k <= std::min(q.most, model.mtp()->count()); ++k) {
-    const bool parallel = model.spec().mtp.form == MtpForm::parallel;
-    h = model.mtp()->forward(k, parallel ? first : h, Tokens(text.begin() + k, text.begin() + k + rows),
-                             context);
-    const Tensor logits = model.logits(model.mtp()->normalized(k, h.slice_rows(rows - 1, rows)));
+  const int64_t rows = std::ssize(text) - 1, count = model.mtp()->count();
+  const MtpForm form = model.spec().mtp.form;
+  const Tensor first =
+      model.hidden({Tokens(text.begin(), text.end() - 1), Layout::of({static_cast<int32_t>(rows)})}, {});
+  Tensor x = first;
+  const int64_t most = form == MtpForm::joined ? q.most : std::min(q.most, count);
+  for (int64_t i = 1; i <= most; ++i) {
+    const int64_t k = std::min(i, count);
+    Context context;
+    context.layout = Layout::of({static_cast<int32_t>(x.dim(0))});
+    const Tensor h =
+        model.mtp()->forward(k, x, Tokens(text.begin() + k, text.begin() + k + x.dim(0)), context);
+    const Tensor last = h.slice_rows(h.dim(0) - 1, h.dim(0));
+    const Tensor logits = model.logits(model.mtp()->normalized(k, last));
     const auto z = logits.row<float>(0);
     draft.push_back(static_cast<int32_t>(std::ranges::max_element(z) - z.begin()));
     text.push_back(draft.back());
-    if (std::ranges::find(q.request->eos, draft.back()) != q.request->eos.end()) break;
+    if (i >= count)
+      x = join_rows({x, last});
+    else
+      x = form == MtpForm::parallel ? first : h;
   }
   return draft;
 }
