@@ -65,7 +65,7 @@ void row_product(const Product& p) {
   };
   const auto columns = [&]<typename T>(const T* b) {
     const RowProduct<T> rows{p.m, p.k, a.data, a.stride, b, p.b.stride, sums, stride};
-    // Where reading B is all, tasks of equal size read so many elements at most; a small B is one task.
+    // If reading B is all, tasks of equal size read so many elements at most; a small B is one task.
     constexpr int64_t kGrain = 1 << 18, kLeast = 1 << 15;
     const int64_t elements = p.n * p.k, threads = elements < kLeast ? 1 : num_threads(),
                   tasks =
