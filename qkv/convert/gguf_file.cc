@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 constexpr const char* kFileTypeKey = "general.file_type";
 constexpr const char* kVersionKey = "general.quantization_version";
 
-// A directory's config.json and tensors, without modules of multi-token prediction: no architecture in GGUF
-// files that qkv writes has them.
+// A directory's config.json and tensors. A model that only qkv's own config.json expresses, for its modules
+// of multi-token prediction, is taken without them; in others the tensors of modules have no place anyway.
 struct ModelFile {
   Json config;
   std::vector<std::pair<std::string, Weight>> tensors;
@@ -36,7 +36,7 @@ struct ModelFile {
 ModelFile file_of_directory(const std::string& dir) {
   const std::string path = dir + "/config.json";
   ModelFile file{parse_json(read_file(path), path), {}};
-  if (parse_spec(read_file(path), path).mtp.any()) {
+  if (file.config.value("model_type", "") == "qkv" && parse_spec(read_file(path), path).mtp.any()) {
     const auto model = without_mtp(*load_model(dir, DType::f32));
     const Family& family = family_for(model->spec());
     file.config.update(Json::parse(config_of(family, model->spec()).dump()));

@@ -9,6 +9,7 @@
 #include "qkv/base/file.h"
 #include "qkv/data/dataset.h"
 #include "qkv/infer/beam.h"
+#include "qkv/infer/mtp_drafter.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/clip_dir.h"
 #include "qkv/io/container/safetensors.h"
@@ -67,6 +68,7 @@ ModelSpec as_saved(ModelSpec s) {
   s.family.clear();
   s.head_dropout = 0;
   s.experts.choice_rate = 0;
+  s.mtp.weight = 0;
   if (s.positions != Positions::rotary) s.attention.rotary = {};
   if (s.positions != Positions::relative) s.relative_buckets = 0;
   if (s.positions != Positions::relative && s.positions != Positions::toeplitz) s.relative_distance = 0;
@@ -504,6 +506,12 @@ void check_generation(const Transformer& model, const Case& c, const SpecialIds&
   o.sampler.temperature = 0;
   const auto greedy = generate(model, prompts, o, nullptr, sources);
   expect_tokens(greedy, o.max_new_tokens, s.vocab_size);
+  if (model.mtp() != nullptr) {
+    MtpDrafter modules(model);
+    Engine engine(model, {.drafter = &modules});
+    check(generate(engine, prompts, o, nullptr, sources) == greedy,
+          "generate: drafts by its own modules changed the tokens");
+  }
   o.sampler = {
       .temperature = 0.8, .top_k = d.between(0, s.vocab_size + 1), .top_p = 0.9, .repetition_penalty = 1.2};
   size_t longest = 0;

@@ -241,6 +241,7 @@ std::span<const ShapeFamily> llama_shapes() {
                       .choice_rate = 0,
                       .balance = 0};
          s.experts.shared_hidden = s.experts.hidden * d.between(1, 2);
+         if (d.chance(0.5)) s.mtp = {d.between(1, 3), MtpForm::joined};
          return s;
        }},
       {"granitemoe",
@@ -374,6 +375,7 @@ std::span<const ShapeFamily> llama_shapes() {
          s.experts.shared_hidden = d.between(1, 9);
          s.experts.scale = 2.5F;
          s.experts.first = d.between(0, s.layers - 1);
+         if (d.chance(0.5)) s.mtp = {d.between(1, 3), MtpForm::joined};
          return s;
        }},
   };

@@ -383,6 +383,10 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw&) { s.block_scaled = true; },
     [](ModelSpec& s, Draw&) { s.position_base = 123.5; },
     [](ModelSpec& s, Draw& d) { s.layer_input_width = d.between(1, 7); },
+    [](ModelSpec& s, Draw& d) {
+      if (s.architecture != Architecture::decoder || s.output != Output::tokens || s.memory > 0) return;
+      s.mtp = {d.between(1, 3), d.of<MtpForm>({MtpForm::chained, MtpForm::joined, MtpForm::parallel})};
+    },
     [](ModelSpec& s, Draw&) { s.mixer_norm = false; },
     [](ModelSpec& s, Draw&) { s.head_bias = false; },
     [](ModelSpec& s, Draw& d) { s.attention.cap = static_cast<float>(d.between(1, 9)); },

@@ -299,6 +299,7 @@ GgufNaming gguf_naming_of(const Json& config, const std::string& where) {
   try {
     ModelSpec spec = spec_of(family, JsonField(config, where));
     check_spec(spec);  // first, because families write a line for each layer
+    spec.mtp = {};     // no architecture here has modules of multi-token prediction
     return {*a, family, std::move(spec)};
   } catch (const Error& e) {  // errors of the spec itself lack the file name
     if (std::string_view(e.what()).starts_with(where)) throw;

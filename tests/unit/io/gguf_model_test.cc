@@ -275,7 +275,7 @@ const std::pair<const char*, const char*> kCases[] = {{"llama_gqa", "llama"},
                                                       {"deepseek_v3_yarn_qlora", "deepseek2"},
                                                       {"gpt_oss", "gpt-oss"}};
 
-// Without what only training reads, and what files have as f32.
+// Without what only training reads, without modules, which files lack, and with what files have as f32.
 ModelSpec essence(ModelSpec s) {
   const auto simplify = [](BlockSpec& b) {
     b.attention.dropout = 0;
@@ -287,6 +287,7 @@ ModelSpec essence(ModelSpec s) {
       for (double& x : *list) x = static_cast<float>(x);
   };
   s.family.clear();
+  s.mtp = {};
   simplify(s);
   for (BlockKind& kind : s.kinds) simplify(kind.block);
   s.embedding_dropout = s.residual_dropout = s.head_dropout = s.init_std = 0;
