@@ -307,17 +307,17 @@ void answer_questions(const Options& o, const TextModel& m, const Ensemble& ense
   Engine engine(ensemble, engine_options);
   std::map<std::string, std::shared_ptr<const AdapterWeights>> adapters = {{"", nullptr}};
   for (const Question& q : questions) {
-    const auto [adapter, is_new] = adapters.try_emplace(q.adapter);
-    if (is_new)
-      naming_place(q.place,
-                   [&] { adapter->second = load_adapter_weights(resolve_model_dir(q.adapter), *m.model); });
+    if (!adapters.contains(q.adapter))
+      naming_place(q.place, [&] {
+        adapters[q.adapter] = load_adapter_weights(resolve_model_dir(q.adapter), *m.model);
+      });
     const std::string prompt = o.examples.empty() ? q.input : few_shot_prompt(examples, q.input);
     const auto ids = naming_place(q.place, [&] { return prompt_ids(m, prompt); });
     asked.push_back({Sampling(o, m, ids), o.generation.drawing.max_new_tokens > 0 ? samples : 0});
     naming_place(q.place, [&] {
       for (int64_t s = 0; s < samples; ++s) {
         Request r = request_of(ids, o.generation.drawing, s);
-        r.adapter = adapter->second;
+        r.adapter = adapters.at(q.adapter);
         engine.add(std::move(r));
       }
     });

@@ -66,13 +66,17 @@ Tensor add_adapters_of_sequences(Tensor y, const Tensor& x, std::string_view wei
       if (context.adapters[static_cast<size_t>(s)] == adapter)
         for (int32_t row = layout.offsets[s]; row < layout.offsets[s + 1]; ++row) rows.push_back(row);
     if (rows.empty()) continue;
-    const bool all = std::ssize(rows) == layout.rows();
+    const auto added = [&](Tensor to, const Tensor& read) {
+      for (const AdapterWeights::Part& p : parts)
+        to = add_low_rank(std::move(to), read, p.a, p.b, p.scale, p.first_row);
+      return to;
+    };
+    if (std::ssize(rows) == layout.rows()) {
+      y = added(std::move(y), x);
+      continue;
+    }
     const Indices which = rows;
-    const Tensor read = all ? x : select_rows(x, which);
-    Tensor its = all ? std::move(y) : select_rows(y, which);
-    for (const AdapterWeights::Part& p : parts)
-      its = add_low_rank(std::move(its), read, p.a, p.b, p.scale, p.first_row);
-    y = all ? std::move(its) : replace_rows(y, which, its);
+    y = replace_rows(y, which, added(select_rows(y, which), select_rows(x, which)));
   }
   return y;
 }
