@@ -200,9 +200,12 @@ void run(Options o) {
       out["bits_per_byte"] = e.bits_per_byte();
       out["characters"] = e.characters;
     }
+    for (const auto& [name, value] : e.losses) out["loss_" + name] = value;
     std::printf("%s\n", out.dump().c_str());
   } else {
     print(losses_text(e, ""));
+    for (const auto& [name, value] : e.losses)
+      print(fmt::format("{:<20}{:.4f} nats per token\n", "loss of " + name, value));
   }
 }
 

@@ -23,8 +23,9 @@ struct Evaluation {
   ConfusionMatrix confusion;
   LabelSets label_sets;             // counts of labels of which several may apply
   std::vector<std::string> labels;  // classes of the confusion matrix: the model's, then untaught ones
-  std::vector<std::pair<std::string, double>> losses;  // loss of each dataset in a mixture, by name
-  ChunkCounts chunks;                                  // chunk counts of tags
+  std::vector<std::pair<std::string, double>>
+      losses;          // other losses by name: of each dataset in a mixture, of each module (mtp_1, ...)
+  ChunkCounts chunks;  // chunk counts of tags
   // Texts with classes, tags or answers; texts longer than the model can read; tags and answers lost to
   // truncation; examples that lack a text, which count as wrong.
   int64_t examples = 0, cut = 0, missed = 0, without_text = 0;

@@ -61,23 +61,22 @@ Tensor MtpModules::normalized(int64_t k, const Tensor& h) const {
   return m.norm ? m.norm->forward(h) : h;
 }
 
-Tensor MtpModules::loss(const Tensor& hidden, const Indices& ids, const Indices& targets,
-                        const Context& context, float scale, const LossTerms& terms) const {
+void MtpModules::add_losses(CrossEntropyResult& result, const Tensor& hidden, const Indices& ids,
+                            const Indices& targets, const Context& context, float scale,
+                            const LossTerms& terms) const {
   const float share = spec_.mtp.weight / static_cast<float>(count());
   Context inner = context;
   inner.balance_scale *= share;
-  Tensor h = hidden, sum;
+  Tensor h = hidden;
   for (int64_t k = 1; k <= count(); ++k) {
     // No row before them sees the rows that have no loss.
     h = forward(k, spec_.mtp.form == MtpForm::parallel ? hidden : h, shifted(ids, context.layout, k, 0),
                 inner);
-    const Tensor loss =
-        unembedding_
-            .loss(normalized(k, h), shifted(targets, context.layout, k, kIgnored), scale * share, terms)
-            .loss;
-    sum = sum.defined() ? add(sum, loss) : loss;
+    const CrossEntropyResult its = unembedding_.loss(
+        normalized(k, h), shifted(targets, context.layout, k, kIgnored), scale * share, terms);
+    result.further.emplace_back(its.total, its.count);
+    if (recording()) result.loss = add(result.loss, its.loss);
   }
-  return sum;
 }
 
 void MtpModules::set_recompute(bool on) {

@@ -29,11 +29,11 @@ class MtpModules {
   // The rows [N, D] that the unembedding reads, of h^k.
   Tensor normalized(int64_t k, const Tensor& h) const;
 
-  // The sum of all modules' losses, times weight / K: f32 [1]. hidden: h^0 [N, D]. ids, targets [N]: as of
-  // the next token. `scale` as in unembed_cross_entropy(). The last k rows of a sequence have no loss of
-  // module k.
-  Tensor loss(const Tensor& hidden, const Indices& ids, const Indices& targets, const Context& context,
-              float scale, const LossTerms& terms) const;
+  // Adds the modules' losses to `result`: their sums and counts, and while gradients are recorded their loss,
+  // times weight / K. hidden: h^0 [N, D]. ids, targets [N]: as of the next token. `scale` as in
+  // unembed_cross_entropy(). The last k rows of a sequence have no loss of module k.
+  void add_losses(CrossEntropyResult& result, const Tensor& hidden, const Indices& ids,
+                  const Indices& targets, const Context& context, float scale, const LossTerms& terms) const;
 
   DecodingStates make_states(int64_t k, int64_t sequences) const {
     return module(k).block->make_states(sequences);

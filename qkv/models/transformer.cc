@@ -190,9 +190,9 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Indices& tar
   inner.balance_scale = scale * static_cast<float>(head_->predictions(input, targets));
   const Tensor rows = hidden(input, inner);
   CrossEntropyResult result = head_->loss({rows, input, targets, context}, scale, terms);
-  if (mtp_ && recording() && spec_.mtp.weight > 0 && !spec_.lora.any()) {
+  if (mtp_ && (!recording() || (spec_.mtp.weight > 0 && !spec_.lora.any()))) {
     inner.layout = input.layout;
-    result.loss = add(result.loss, mtp_->loss(rows, input.ids, targets, inner, scale, terms));
+    mtp_->add_losses(result, rows, input.ids, targets, inner, scale, terms);
   }
   return result;
 }

@@ -75,8 +75,9 @@ class Transformer {
   // kIgnored where nothing is predicted; [S] for sequence classes; [S, 2] for spans. Embeddings have no
   // targets: each sequence of the first half should find its partner in the second half. If the input has
   // sequence_targets, the mean of their losses is added to the tokens' loss, but not to the result's total
-  // and count. Nor are the losses of multi-token prediction, which are added while gradients are recorded,
-  // but not for adapters. `scale` as in unembed_cross_entropy(). Throws Error if the output has no targets.
+  // and count. Nor are the losses of multi-token prediction: the result has them besides, and they are added
+  // to its loss while gradients are recorded, but not for adapters. `scale` as in unembed_cross_entropy().
+  // Throws Error if the output has no targets.
   CrossEntropyResult loss(const ModelInput& input, const Indices& targets, const Context& context,
                           float scale, const LossTerms& terms = {}) const;
 

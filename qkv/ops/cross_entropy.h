@@ -1,6 +1,9 @@
 // The unembedding and the loss in one op, so that the logits of a batch are never all in memory.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "qkv/tensor/indices.h"
 #include "qkv/tensor/weight.h"
 
@@ -12,6 +15,8 @@ struct CrossEntropyResult {
   Tensor token_losses;  // f32 [N], -log P[target], 0 where ignored
   double total = 0;     // their sum
   int64_t count = 0;    // targets that are not ignored
+  // The same sums and counts of losses that a model has besides, of tokens further on (models/mtp.h).
+  std::vector<std::pair<double, int64_t>> further = {};
 };
 
 // Terms that training may add to the loss (kernels.h's CrossEntropy has the formulas).

@@ -4,6 +4,7 @@
 usage: test_mtp.py QKV [unittest arguments]
 """
 # Covers: qkv/cli/gguf_output.cc
+import json
 import re
 
 from qkv_cli import CliTest, load_safetensors, main, make_text, read
@@ -55,6 +56,14 @@ class MultiTokenPrediction(CliTest):
                 self.train(form)
                 self.assertRegex(self.ok("inspect", "run").out, 
                                  r"mtp_layers +2\n" + ("" if form == "chained" else rf" +mtp_form +{form}\n"))
+                records = [json.loads(line) for line in read(self.path("run/metrics.jsonl")).splitlines()]
+                valid = [record for record in records if "valid_loss" in record][-1]
+                measured = json.loads(self.ok("eval", "run", "--data", "text.txt", "--json").out)
+                for name in "loss_mtp_1", "loss_mtp_2":
+                    self.assertLess(valid["valid_" + name], 4)
+                    self.assertLess(measured[name], 4)
+                self.assertRegex(self.ok("eval", "run", "--data", "text.txt").out,
+                                 r"\nloss of mtp_1 +\d\.\d{4} nats per token\nloss of mtp_2 ")
                 for options in (["--temperature", "0"], ["--seed", "3", "--samples", "2"],
                                 ["--seed", "1", "--stop", "z"]):
                     drafted = self.generate("run", *options, "--draft", "mtp")

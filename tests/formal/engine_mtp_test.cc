@@ -71,7 +71,7 @@ TEST_P(MtpAgainstFormal, Probabilities) {
   }
 }
 
-// A model that is only evaluated tells the next token's loss alone.
+// A model that is only evaluated has the next token's loss.
 TEST_P(MtpAgainstFormal, EvaluationIsOfTheNextToken) {
   const auto c = random(kForms[GetParam() % 3]);
   const auto model = engine_model(c);
@@ -80,6 +80,17 @@ TEST_P(MtpAgainstFormal, EvaluationIsOfTheNextToken) {
   const NoGrad guard;
   const CrossEntropyResult r = model->loss(batch, batch.targets, {}, 1);
   EXPECT_NEAR(r.loss.values<float>()[0], formal::DLoss(x, c.theta), kTolerance * std::max(1.0, r.total));
+  // The others stand beside it.
+  const std::vector<formal::Matrix<double>> P = formal::MTPTransformer(x, c.theta);
+  ASSERT_EQ(std::ssize(r.further), c.spec.mtp.layers);
+  for (formal::Index k = 1; k <= std::ssize(r.further); ++k) {
+    double want = 0;
+    for (formal::Index t = 1; t <= formal::length(x) - 1 - k; ++t)
+      want -= std::log(formal::entry(P[static_cast<size_t>(k - 1)], formal::at(x, t + 1 + k), t));
+    const auto [total, count] = r.further[static_cast<size_t>(k - 1)];
+    EXPECT_NEAR(total, want, kTolerance * std::max(1.0, want));
+    EXPECT_EQ(count, std::max<formal::Index>(0, formal::length(x) - 1 - k));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, MtpAgainstFormal, ::testing::Range(0U, seeds()));

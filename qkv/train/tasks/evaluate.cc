@@ -64,6 +64,7 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
     evaluate_with_memory(model, stream, windows, length, e);
     return e;
   }
+  std::vector<std::pair<double, int64_t>> further;
   for (int64_t first = 0; first < every.windows(); first += batch) {
     Batch b = every.batch(first, batch);
     if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, 0, sequences);
@@ -71,7 +72,15 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
     e.total += r.total;
     e.tokens += r.count;
+    further.resize(r.further.size());
+    for (size_t k = 0; k < further.size(); ++k) {
+      further[k].first += r.further[k].first;
+      further[k].second += r.further[k].second;
+    }
   }
+  for (size_t k = 0; k < further.size(); ++k)
+    if (const auto [total, count] = further[k]; count > 0)
+      e.losses.emplace_back(fmt::format("mtp_{}", k + 1), total / static_cast<double>(count));
   return e;
 }
 
