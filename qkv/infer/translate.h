@@ -69,7 +69,8 @@ struct TranslateOptions {
 };
 
 // Encodes, searches (or samples) and decodes. All sources are in one queue, the shortest first: where one is
-// done, the next one takes its place. The outputs are in the sources' order. If search.prefix_bias is above 0, outputs need not begin with options.begin.
+// done, the next one takes its place. The outputs are in the sources' order. If search.prefix_bias is above
+// 0, outputs need not begin with options.begin.
 Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions search,
                        const TranslateOptions& options = {});
 
