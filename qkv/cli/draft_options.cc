@@ -30,8 +30,7 @@ void add_draft_options(Command& c, DraftOptions& o) {
   c.add_option(
       "--draft", o.by,
       "Write faster, and the same (speculative decoding): ngrams drafts what followed the last tokens "
-      "before, mtp what the model's own modules of multi-token prediction say, a model directory what that "
-      "smaller model writes");
+      "before, mtp by the model's own modules, a directory what that smaller model writes");
   c.add_option("--draft-tokens", o.tokens, "Maximum length of a draft in tokens (default: 15)")
       ->range(int64_t{1}, EngineOptions::kMostDrafted);
 }
