@@ -29,8 +29,8 @@ void expect_same_tokens(const std::string& dir, const text::Tokenizer& draft, co
 void add_draft_options(Command& c, DraftOptions& o) {
   c.add_option(
       "--draft", o.by,
-      "Write faster, and the same (speculative decoding): ngrams drafts what followed the last tokens "
-      "before, mtp by the model's own modules, a directory what that smaller model writes");
+      "Write faster, and the same (speculative decoding): drafts by ngrams (what followed the last tokens "
+      "before), mtp (the model's own modules) or a smaller model's directory");
   c.add_option("--draft-tokens", o.tokens, "Maximum length of a draft in tokens (default: 15)")
       ->range(int64_t{1}, EngineOptions::kMostDrafted);
 }
