@@ -427,13 +427,11 @@ void Engine::read(const Listener& listener) {
       next.back() = Tokens(next.back().begin() + r.read, next.back().begin() + end);
       const int64_t first = std::exchange(r.read, end);
       logits = state_.advance(next, options);
-      if (shows)
-        for (const SequencePtr& s : r.requests)
-          if (!s->search) options_.drafter->read(s->number, first, hidden);
+      if (shows) show_rows_of_prompts(hidden, next, first);
       if (end < length) return;
     } else {
       logits = state_.advance(next, options);
-      if (shows) show_rows_of_prompts(hidden);
+      if (shows) show_rows_of_prompts(hidden, next, 0);
     }
   } else {
     PassOptions options{.probe = looks_ ? &*looks_ : nullptr, .adapters = r.adapters};
@@ -478,13 +476,14 @@ bool Engine::shows_rows() const {
   return drafts_ && options_.drafter->reads_rows();
 }
 
-void Engine::show_rows_of_prompts(const Tensor& hidden) {
+void Engine::show_rows_of_prompts(const Tensor& hidden, const std::vector<Tokens>& fed, int64_t first) {
   std::vector<int64_t> offsets = {0};
-  for (const Tokens& tokens : reading_.tokens) offsets.push_back(offsets.back() + std::ssize(tokens));
+  for (auto tokens = fed.end() - reading_rows(); tokens != fed.end(); ++tokens)
+    offsets.push_back(offsets.back() + std::ssize(*tokens));
   for (size_t i = 0; i < reading_.requests.size(); ++i) {
     const Sequence& s = *reading_.requests[i];
     const auto at = static_cast<size_t>(reading_.rows[i][0]);
-    if (!s.search) options_.drafter->read(s.number, 0, hidden.slice_rows(offsets[at], offsets[at + 1]));
+    if (!s.search) options_.drafter->read(s.number, first, hidden.slice_rows(offsets[at], offsets[at + 1]));
   }
 }
 

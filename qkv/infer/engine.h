@@ -146,7 +146,9 @@ class Engine {
   }
   // True if the drafter gets the hidden states of what is read.
   bool shows_rows() const;
-  void show_rows_of_prompts(const Tensor& hidden);
+  // `fed`: the tokens that each row of state_ got; those of prompts begin with number `first`.
+  void show_rows_of_prompts(const Tensor& hidden, const std::vector<std::vector<int32_t>>& fed,
+                            int64_t first);
   // Drafts of all sequences; none where no sequence has one.
   std::vector<std::vector<int32_t>> drafts();
   // Chooses the next token. Returns true if the request goes on.

@@ -43,6 +43,7 @@ bool row_product_takes(const Product& p) {
 }
 
 void row_product(const Product& p) {
+  if (p.n == 0) return;
   const Rows a(p);
   const bool direct = p.out == DType::f32 && !p.accumulate;
   const Scratch scratch(direct ? 0 : p.m * p.n);
@@ -65,13 +66,13 @@ void row_product(const Product& p) {
   };
   const auto columns = [&]<typename T>(const T* b) {
     const RowProduct<T> rows{p.m, p.k, a.data, a.stride, b, p.b.stride, sums, stride};
-    // If reading B is all, tasks of equal size read so many elements at most; a small B is one task.
-    constexpr int64_t kGrain = 1 << 18, kLeast = 1 << 15;
-    const int64_t elements = p.n * p.k, threads = elements < kLeast ? 1 : num_threads(),
-                  tasks =
-                      p.m <= kFewRows ? (elements / threads + kGrain - 1) / kGrain * threads : num_threads(),
-                  share = (p.n + tasks - 1) / tasks,
-                  at_once = p.m <= kFewRows ? share : std::min<int64_t>(128, share);
+    // If reading B is all, tasks of equal size read at most kGrain elements, and at least kLeast.
+    constexpr int64_t kGrain = 1 << 18, kLeast = 1 << 14;
+    const int64_t elements = p.n * p.k, threads = num_pieces(elements, kLeast),
+                  tasks = (elements / threads + kGrain - 1) / kGrain * threads,
+                  at_once = p.m <= kFewRows
+                                ? (p.n + tasks - 1) / tasks
+                                : std::min<int64_t>(128, (p.n + num_threads() - 1) / num_threads());
     parallel_tasks((p.n + at_once - 1) / at_once, [&](int64_t task, int) {
       const int64_t begin = task * at_once, end = std::min(p.n, begin + at_once);
       if constexpr (std::is_same_v<T, Float16>)

@@ -50,20 +50,20 @@ Adapters::Adapters(Parameters& parameters, const std::string& weight, int64_t in
   }
 }
 
-Tensor add_adapters_of_sequences(Tensor y, const Tensor& x, std::string_view weight, const Context& context) {
-  const Layout& layout = context.layout;
+Tensor add_adapters_of_sequences(Tensor y, const Tensor& x, std::string_view weight,
+                                 std::span<const AdapterWeights* const> adapters, const Layout& layout) {
   std::vector<const AdapterWeights*> seen;
-  for (const AdapterWeights* adapter : context.adapters) {
+  for (const AdapterWeights* adapter : adapters) {
     if (adapter == nullptr || std::ranges::find(seen, adapter) != seen.end()) continue;
     seen.push_back(adapter);
     const auto parts = adapter->of(weight);
     if (parts.empty()) continue;
-    check(std::ssize(context.adapters) == layout.sequences() && x.rows() == layout.rows(),
-          "adapters: {} of them and {} rows of {} for {} sequences with {} rows", context.adapters.size(),
-          x.rows(), weight, layout.sequences(), layout.rows());
+    check(std::ssize(adapters) == layout.sequences() && x.rows() == layout.rows(),
+          "adapters: {} of them and {} rows of {} for {} sequences with {} rows", adapters.size(), x.rows(),
+          weight, layout.sequences(), layout.rows());
     std::vector<int32_t> rows;
     for (int64_t s = 0; s < layout.sequences(); ++s)
-      if (context.adapters[static_cast<size_t>(s)] == adapter)
+      if (adapters[static_cast<size_t>(s)] == adapter)
         for (int32_t row = layout.offsets[s]; row < layout.offsets[s + 1]; ++row) rows.push_back(row);
     if (rows.empty()) continue;
     const auto added = [&](Tensor to, const Tensor& read) {

@@ -33,9 +33,10 @@ class AdapterWeights {
   std::map<std::string, std::vector<Part>, std::less<>> parts_;
 };
 
-// y [N, out] = W x + b, which nobody else reads, and x [N, in] -> y with the outputs of the adapters of
-// context.adapters, for the rows of their sequences in context.layout. `weight`: the name of W.
-Tensor add_adapters_of_sequences(Tensor y, const Tensor& x, std::string_view weight, const Context& context);
+// y [N, out] = W x + b, which nobody else reads, and x [N, in] -> y with the outputs of `adapters`, each for
+// the rows of its sequence in `layout`; null: none. `weight`: the name of W.
+Tensor add_adapters_of_sequences(Tensor y, const Tensor& x, std::string_view weight,
+                                 std::span<const AdapterWeights* const> adapters, const Layout& layout);
 
 // The adapters of one linear layer.
 class Adapters {

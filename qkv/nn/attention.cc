@@ -279,10 +279,8 @@ Tensor CrossAttention::forward(const Tensor& x, const Context& context) const {
   if (memory != nullptr && memory->filled())
     return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
   check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
-  Context of_source = context;
-  of_source.layout = context.source_layout;
   const auto projected_source = [&](const Tensor& source) {
-    const Tensor kv = kv_.forward(source, of_source);
+    const Tensor kv = kv_.forward(source, context, context.source_layout);
     return spread_kv_ ? gather_columns(kv, spread_kv_) : kv;
   };
   const Tensor of_keys = projected_source(context.source),

@@ -12,10 +12,11 @@ Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int6
   if (bias) bias_ = &parameters.add(name + ".bias", {out}, ParameterKind::vector, {Initializer::Kind::zeros});
 }
 
-Tensor Linear::forward(const Tensor& x, const Context& context) const {
+Tensor Linear::forward(const Tensor& x, const Context& context, const Layout& layout) const {
   Tensor y = linear(x, weight_->weight(), bias_ ? bias_->value : Tensor(), idle_);
   if (adapters_.any()) y = adapters_.add(std::move(y), x, context);
-  return context.adapters.empty() ? y : add_adapters_of_sequences(std::move(y), x, weight_->name, context);
+  if (context.adapters.empty()) return y;
+  return add_adapters_of_sequences(std::move(y), x, weight_->name, context.adapters, layout);
 }
 
 }  // namespace qkv

@@ -17,7 +17,11 @@ class Linear {
   Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std,
          IdleBias idle = {});
   // [N, in] -> [N, out]. `context`: of the dropout that adapters have; without one there is none.
-  Tensor forward(const Tensor& x, const Context& context = {}) const;
+  Tensor forward(const Tensor& x, const Context& context = {}) const {
+    return forward(x, context, context.layout);
+  }
+  // The same for rows of other sequences than the context's.
+  Tensor forward(const Tensor& x, const Context& context, const Layout& layout) const;
 
  private:
   Parameter* weight_;

@@ -316,7 +316,7 @@ HWY_INLINE void prefetch(const T* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(x + i);
 }
 
-// scores[n kKeyTile + j] = q[n kStride] . x[rows[j]] for `count` keys, a vector of keys at a time. Each is
+// scores[m kKeyTile + j] = q[m q_stride] . x[rows[j]] for `count` keys, a vector of keys at a time. Each is
 // added column by column, as tiles of many queries do it. Writes whole vectors of scores.
 template <int kQueries, typename T>
 HWY_INLINE void dots(const float* q, int64_t q_stride, const T* x, int64_t stride, int64_t width,
@@ -340,7 +340,7 @@ HWY_INLINE void dots(const float* q, int64_t q_stride, const T* x, int64_t strid
   }
 }
 
-// o[n o_stride] += sum_j w[n kKeyTile + j] x[rows[j]].
+// o[m o_stride] += sum_j w[m kKeyTile + j] x[rows[j]].
 template <int kQueries, int kKeys, typename T>
 HWY_INLINE void add_weighted(const float* w, const T* x, int64_t stride, int64_t width, const int64_t* rows,
                              float* o, int64_t o_stride) {

@@ -19,9 +19,29 @@ namespace {
 
 constexpr uint64_t kValidationPrefixes = 0x76616c6964;  // "valid"
 
-}  // namespace
+// The losses of batches in an evaluation: the sums of the next token's, and the means of the modules'.
+class LossSums {
+ public:
+  explicit LossSums(Evaluation& e) : e_(e) {}
+  void add(const CrossEntropyResult& r) {
+    e_.total += r.total;
+    e_.tokens += r.count;
+    further_.resize(r.further.size());
+    for (size_t k = 0; k < further_.size(); ++k) {
+      further_[k].first += r.further[k].first;
+      further_[k].second += r.further[k].second;
+    }
+  }
+  void end() {
+    for (size_t k = 0; k < further_.size(); ++k)
+      if (const auto [total, count] = further_[k]; count > 0)
+        e_.losses.emplace_back(fmt::format("mtp_{}", k + 1), total / static_cast<double>(count));
+  }
 
-namespace {
+ private:
+  Evaluation& e_;
+  std::vector<std::pair<double, int64_t>> further_;
+};
 
 // In parts that are read side by side; what layers remember of a part goes along.
 void evaluate_with_memory(const Transformer& model, const TokenStream& stream, int64_t windows,
@@ -38,13 +58,13 @@ void evaluate_with_memory(const Transformer& model, const TokenStream& stream, i
   SegmentStates states = model.make_segment_states(count);
   Context context;
   context.segment_states = &states;
+  LossSums sums(e);  // no model with a memory has modules
   for (int64_t step = 0; step < steps; ++step) {
     const Batch b = streams.batch_of_pass(step);
     load_streams(states, b);
     const CrossEntropyResult r = model.loss(b, b.targets, context, 1);
     store_streams(states, b);
-    e.total += r.total;
-    e.tokens += r.count;
+    sums.add(r);
   }
 }
 
@@ -64,23 +84,15 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
     evaluate_with_memory(model, stream, windows, length, e);
     return e;
   }
-  std::vector<std::pair<double, int64_t>> further;
+  LossSums sums(e);
   for (int64_t first = 0; first < every.windows(); first += batch) {
     Batch b = every.batch(first, batch);
     if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, 0, sequences);
     sequences += b.layout.sequences();
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-    e.total += r.total;
-    e.tokens += r.count;
-    further.resize(r.further.size());
-    for (size_t k = 0; k < further.size(); ++k) {
-      further[k].first += r.further[k].first;
-      further[k].second += r.further[k].second;
-    }
+    sums.add(r);
   }
-  for (size_t k = 0; k < further.size(); ++k)
-    if (const auto [total, count] = further[k]; count > 0)
-      e.losses.emplace_back(fmt::format("mtp_{}", k + 1), total / static_cast<double>(count));
+  sums.end();
   return e;
 }
 
@@ -95,12 +107,13 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
     e.bytes = pairs.target.bytes;
   }
   const std::vector<int64_t> lengths = pair_lengths(pairs, ends, model.spec().context);
+  LossSums sums(e);
   for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
     const Batch b = pair_batch(pairs, which, ends, model.spec().pair_layout());
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-    e.total += r.total;
-    e.tokens += r.count;
+    sums.add(r);
   }
+  sums.end();
   e.of_tokens = e.tokens;
   return e;
 }
@@ -110,12 +123,13 @@ Evaluation evaluate(const Transformer& model, const EncodedConversations& conver
   Evaluation e;
   e.cut = conversations.cut;
   e.missed = conversations.lost;
+  LossSums sums(e);
   for (const std::vector<int64_t>& which : batches_by_length(conversations.stream.lengths(), tokens)) {
     const Batch b = labelled_batch(conversations.stream, which);
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-    e.total += r.total;
-    e.tokens += r.count;
+    sums.add(r);
   }
+  sums.end();
   e.of_tokens = conversations.stream.tokens.size();
   return e;
 }
