@@ -1,9 +1,11 @@
-// Measures attention under one pattern at one length: a forward pass, and one with its gradients. Prints
+// Measures attention under one pattern at one length, or what stands in its place: a forward pass, and one
+// with its gradients. Prints
 //   forward_ms step_ms forward_gflops step_gflops visited_tiles tiles peak_mb
-// where the rates count the arithmetic on tiles that the pattern does not empty. bench/attention_cost.py
-// draws the curves.
+// where the rates count the arithmetic on tiles that the pattern does not empty, of --rule that of its
+// matrices. bench/attention_cost.py draws the curves.
 //
 //   attention_cost [--pattern all] [--length 4096] [--encoder] [--dtype f32|bf16] [--heads 2] [--distances 0]
+//   attention_cost --rule linear|normalised|delta [--length 4096] [--dtype f32|bf16] [--heads 2]
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -16,6 +18,8 @@
 #include "qkv/models/spec.h"
 #include "qkv/ops/attention.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/fast_weights.h"
+#include "qkv/ops/feature_map.h"
 #include "qkv/ops/relative_products.h"
 
 namespace qkv {
@@ -24,7 +28,7 @@ namespace {
 constexpr int64_t kWidth = 64;  // width of a head
 
 struct Options {
-  std::string pattern = "all", dtype = "f32";
+  std::string pattern = "all", dtype = "f32", rule = {};
   int64_t length = 4096, heads = 2, distances = 0;
   bool encoder = false;
 };
@@ -41,6 +45,7 @@ Tensor draw(int64_t rows, int64_t width, uint64_t seed, DType dtype) {
 template <typename F>
 double milliseconds(const F& f) {
   std::vector<double> times;
+  f();  // takes the memory that it needs
   for (double all = 0; times.empty() || (all < 500 && times.size() < 51);) {
     const auto start = std::chrono::steady_clock::now();
     f();
@@ -50,6 +55,50 @@ double milliseconds(const F& f) {
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
+}
+
+double peak_mb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+void run_rule(const Options& o) {
+  const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
+  const std::vector<int32_t> offsets = {0, static_cast<int32_t>(o.length)};
+  const int64_t columns = o.heads * kWidth;
+  Tensor q = draw(o.length, columns, 1, dtype), k = draw(o.length, columns, 2, dtype),
+         v = draw(o.length, columns, 3, dtype);
+  const Tensor dout = draw(o.length, columns, 4, dtype);
+  Tensor beta = activation(Activation::sigmoid, draw(o.length, o.heads, 5, DType::f32));
+  const FeatureMap features = o.rule == "linear"       ? FeatureMap::identity
+                              : o.rule == "normalised" ? FeatureMap::elu
+                                                       : FeatureMap::unit;
+  const auto forward = [&] {
+    FastWeightsInput in;
+    in.heads = in.key_heads = o.heads;
+    in.q = feature_map(features, q, o.heads);
+    in.k = feature_map(features, k, o.heads);
+    in.v = v;
+    if (o.rule == "normalised") in.epsilon = 1e-6F;
+    if (o.rule == "delta") in.beta = beta;
+    return fast_weights(in, {}, offsets, offsets, true).y;
+  };
+  const double forward_ms = milliseconds(forward);
+  const auto of_q = make_leaf(q, Tensor::zeros(q.shape(), DType::f32)),
+             of_k = make_leaf(k, Tensor::zeros(k.shape(), DType::f32)),
+             of_v = make_leaf(v, Tensor::zeros(v.shape(), DType::f32)),
+             of_beta = make_leaf(beta, Tensor::zeros(beta.shape(), DType::f32));
+  const double step_ms = milliseconds([&] {
+    const Seed seed{forward(), dout};
+    backward(std::span(&seed, 1));
+  });
+  // Multiplications of each number of a matrix for a token: forward to write and to read, with the delta rule
+  // to look up, too; backward those again, and one for each gradient and what it is made of.
+  const bool delta = o.rule == "delta";
+  const double once = 2.0 * static_cast<double>(o.length * columns * kWidth);
+  fmt::print("{:.3f} {:.3f} {:.1f} {:.1f} 1 1 {:.0f}\n", forward_ms, step_ms,
+             (delta ? 4 : 2) * once / forward_ms / 1e6, (delta ? 16 : 8) * once / step_ms / 1e6, peak_mb());
 }
 
 void run(const Options& o) {
@@ -80,7 +129,6 @@ void run(const Options& o) {
     return attention({qkv, 0, o.heads, kWidth}, {qkv, columns, o.heads, kWidth},
                      {qkv, 2 * columns, o.heads, kWidth}, offsets, KeyLayout::contiguous(offsets), options);
   };
-  forward();
   const double forward_ms = milliseconds(forward);
   const auto leaf = make_leaf(qkv, Tensor::zeros(qkv.shape(), DType::f32));
   const auto of_vectors = make_leaf(vectors, Tensor::zeros(vectors.shape(), DType::f32));
@@ -88,13 +136,10 @@ void run(const Options& o) {
     const Seed seed{forward(), dout};
     backward(std::span(&seed, 1));
   });
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   // Products: S and O forward; S, dP, dV, dK and dQ backward.
   const double product = 2.0 * static_cast<double>(visited * kKeyTile * kKeyTile * kWidth * o.heads);
   fmt::print("{:.3f} {:.3f} {:.1f} {:.1f} {} {} {:.0f}\n", forward_ms, step_ms,
-             2 * product / forward_ms / 1e6, 7 * product / step_ms / 1e6, visited, tiles,
-             static_cast<double>(usage.ru_maxrss) / 1024);
+             2 * product / forward_ms / 1e6, 7 * product / step_ms / 1e6, visited, tiles, peak_mb());
 }
 
 }  // namespace
@@ -110,9 +155,11 @@ int main(int argc, char** argv) {
   app.add_flag("--encoder", o.encoder);
   app.add_option("--distances", o.distances, "Scores know distances up to this by vectors")
       ->check(CLI::Range(0, 1 << 16));
+  app.add_option("--rule", o.rule, "Fast weights in place of attention")
+      ->check(CLI::IsMember({"linear", "normalised", "delta"}));
   CLI11_PARSE(app, argc, argv);
   try {
-    qkv::run(o);
+    o.rule.empty() ? qkv::run(o) : qkv::run_rule(o);
   } catch (const std::exception& e) {
     fmt::print(stderr, "attention_cost: {}\n", e.what());
     return 1;

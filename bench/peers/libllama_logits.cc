@@ -66,7 +66,8 @@ Expected read_expected(const ExpectedFiles& files, bool vectors) {
   check(it != out.tensors.end(), "{}: tensor '{}' is missing", files.outputs, name);
 
   e.width = it->second.dim(2);
-  for (const float x : it->second.slice_rows(0, 1).values<float>()) e.rows.push_back(x);
+  const qkv::Tensor logits = it->second.slice_rows(0, 1);
+  for (const float x : logits.values<float>()) e.rows.push_back(x);
   return e;
 }
 

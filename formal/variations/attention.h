@@ -7,6 +7,7 @@
 
 #include "formal/attention.h"
 #include "formal/named.h"
+#include "formal/recurrence.h"
 #include "formal/softmax.h"
 #include "formal/variations/normalization.h"
 #include "formal/variations/positions.h"
@@ -220,6 +221,10 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
     const Index global = std::min(pattern.global, l_x);
     Y.leftCols(global) = global_heads(X, W, h, scale_of(0)).leftCols(global);
   }
+  if (h.gated_heads)
+    Y = Y.cwiseProduct(affine(W.W_gate, X, W.b_gate).unaryExpr([](const T& x) {
+           return T(sigma(x));
+         })).eval();
   return affine(W.W.W_o, named("Y", Y), W.W.b_o);
 }
 

@@ -8,6 +8,7 @@
 
 #include "formal/activation.h"
 #include "formal/named.h"
+#include "formal/rwkv.h"
 #include "formal/softmax.h"
 #include "formal/variations/parameters.h"
 
@@ -15,7 +16,10 @@ namespace qkv::formal {
 
 // A perceptron, gated or of several hidden layers where the hyperparameters say so.
 template <typename T>
-Matrix<T> perceptron(const Matrix<T>& X, const VariedPerceptron<T>& p, const VariedHyperparameters& h) {
+Matrix<T> perceptron(const Matrix<T>& given, const VariedPerceptron<T>& p, const VariedHyperparameters& h) {
+  const Matrix<T> X = h.channel_mix == ChannelMix::none     ? given
+                      : h.channel_mix == ChannelMix::RWKV_4 ? lerp(shifted(given), given, p.mu_k)
+                                                            : lerp(given, shifted(given), p.mu_k);
   const auto f = [&](const Matrix<T>& A) {
     if (!h.xIELU) return activate(h.activation, Activation::GELU, A);
     return Matrix<T>(A.unaryExpr([&](const T& x) { return xIELU(x, p.alpha[0], p.alpha[1]); }));
@@ -34,7 +38,10 @@ Matrix<T> perceptron(const Matrix<T>& X, const VariedPerceptron<T>& p, const Var
     A = Matrix<T>(A.cwiseProduct(V));
   }
   for (std::size_t i = 0; i < p.W_further.size(); ++i) A = f(affine(p.W_further[i], A, p.b_further[i]));
-  return affine(p.mlp.W_mlp2, named("hidden", A), p.mlp.b_mlp2);
+  const Matrix<T> Y = affine(p.mlp.W_mlp2, named("hidden", A), p.mlp.b_mlp2);
+  if (h.channel_mix != ChannelMix::RWKV_4) return Y;
+  const Matrix<T> R = p.W_r * lerp(shifted(given), given, p.mu_r);
+  return R.unaryExpr([](const T& r) { return sigma(r); }).cwiseProduct(Y);
 }
 
 // The weight of each expert for each token, [E x l] (Shazeer et al. 2017, section 2.1; Fedus et al. 2021,

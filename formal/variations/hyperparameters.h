@@ -9,6 +9,8 @@
 #include <functional>
 #include <vector>
 
+#include "formal/fast_weights.h"
+#include "formal/random_features.h"
 #include "formal/theta.h"
 
 namespace qkv::formal {
@@ -57,8 +59,40 @@ enum class Alibi { none, by_powers, evens_first, scaled, by_sign };
 // al. 2021).
 enum class RelativeAttention { none, Shaw, Shaw_both, Transformer_XL, disentangled };
 
-// Mixers combine tokens: self-attention, a recurrence, or the mean of the tokens so far.
-enum class Mixer { attention, LSTM, GRU, average };
+// Mixers combine tokens: self-attention, a recurrence, the mean of the tokens so far, fast weights, states
+// behind a short convolution, a convolution alone, RWKV's time mixing, or attention by
+// random features.
+enum class Mixer {
+  attention,
+  LSTM,
+  GRU,
+  average,
+  linear_attention,
+  delta_rule,
+  gated_delta,
+  Mamba,
+  Mamba_2,
+  convolution,
+  RWKV_4,
+  RWKV_7,
+  random_features
+};
+// Perceptrons that also read the column before: RWKV's channel mixing.
+enum class ChannelMix { none, RWKV_4, RWKV_7 };
+
+// The shape of the mixers from gated_delta on.
+struct StateShape {
+  Index K = 4;                     // tokens of the convolution
+  Index heads = 1, key_heads = 1;  // Mamba: 1; Mamba-2: key_heads pairs of B and C
+  Index d_k = 1, d_v = 1;  // rows of a key or of a channel's state; of a value or the channels of a head
+  Index rank = 1;          // Mamba: of what steps are made of; RWKV-7: of what decays are made of
+  Index rate_rank = 1, value_rank = 1, gate_rank = 1;  // RWKV-7
+  bool bias = false, convolution_bias = false, norms = false;
+  RandomMap map = RandomMap::positive;  // random features: their map, vectors [D x d_e / heads], and gates
+  Matrix<double> vectors;
+  bool gated = false;
+  double low = 0, high = 0;  // Mamba-2: limits of steps; high 0: none
+};
 
 // The tokens that a token sees, among those that the mask of its stack allows: the union of these parts.
 // Without any part it sees all.
@@ -157,6 +191,7 @@ struct VariedHyperparameters : Hyperparameters {
   bool xIELU = false;           // the activation is xIELU, with numbers of the layer
   bool unit_values = false;     // values of a head have unit mean square (Gemma 4)
   bool values_of_keys = false;  // values are the projected keys, before norms and turns (Gemma 4)
+  bool gated_heads = false;     // heads' outputs are multiplied by sigma(W_gate X + b_gate) (Qwen3-Next)
   // Keys and values are those of the last layer before of this kind, and of the same pattern; -1: the layer's
   // own (Brandon et al. 2024; Gemma 4).
   Index keys_of_kind = -1;
@@ -176,6 +211,11 @@ struct VariedHyperparameters : Hyperparameters {
   Index d_latent = 0;              // size of the latent for keys and values (MLA); 0: they are made from X
   Index d_query_latent = 0;        // the same for queries
   Mixer mixer = Mixer::attention;  // takes the place of self-attention
+  Index H_fast = 4;                // heads of fast weights
+  FeatureMap features = FeatureMap::elu;
+  bool normalised = true;  // linear attention divides by the sum of similarities
+  StateShape state;
+  ChannelMix channel_mix = ChannelMix::none;
   Index further_layers = 0;        // h -> f(W h + b) of the perceptron
   Index E = 0;                     // experts; 0: one perceptron
   Index E_first = 0, E_every = 1;  // layers with experts: every E_every-th from layer E_first on, from 0
@@ -246,7 +286,7 @@ struct VariedHyperparameters : Hyperparameters {
     h.relative = RelativeAttention::none;
     h.by_text = h.global_projections = false;
     h.clip = h.growth = 0;
-    h.unit_values = h.values_of_keys = false;
+    h.unit_values = h.values_of_keys = h.gated_heads = false;
     h.keys_of_kind = -1;
     h.biases_by_layer = h.turned_values = false;
     h.query_key_norm = QueryKeyNorm::none;

@@ -30,6 +30,8 @@ struct VariedPerceptron {
   std::vector<Matrix<T>> W_further;  // [d_mlp x d_mlp] each
   std::vector<Vector<T>> b_further;  // [d_mlp]
   Vector<T> alpha;                   // xIELU's alpha_p and alpha_n
+  Vector<T> mu_k, mu_r;              // [d_e], of a channel mix
+  Matrix<T> W_r;                     // [d_e x d_e]
 
   VariedPerceptron() = default;
   VariedPerceptron(const VariedHyperparameters& h, Index d_mlp, bool bias)
@@ -40,6 +42,9 @@ struct VariedPerceptron {
         b_further(static_cast<std::size_t>(h.further_layers), vector_if<T>(bias, d_mlp)) {
     if (!bias) mlp.b_mlp1 = mlp.b_mlp2 = Vector<T>();
     alpha = vector_if<T>(h.xIELU, 2);
+    mu_k = vector_if<T>(h.channel_mix != ChannelMix::none, h.d_e);
+    mu_r = vector_if<T>(h.channel_mix == ChannelMix::RWKV_4, h.d_e);
+    W_r = matrix_if<T>(h.channel_mix == ChannelMix::RWKV_4, h.d_e, h.d_e);
   }
 
   template <typename F, typename... P>
@@ -48,6 +53,9 @@ struct VariedPerceptron {
     visit_parameter(prefix + "W_g", f, p.W_g...);
     visit_parameter(prefix + "b_g", f, p.b_g...);
     visit_parameter(prefix + "alpha", f, p.alpha...);
+    visit_parameter(prefix + "mu_k", f, p.mu_k...);
+    visit_parameter(prefix + "mu_r", f, p.mu_r...);
+    visit_parameter(prefix + "W_receptance", f, p.W_r...);
     const std::size_t further = std::get<0>(std::tie(p...)).W_further.size();
     for (std::size_t i = 0; i < further; ++i) {
       visit_parameter(prefix + "W_further", f, p.W_further[i]...);
@@ -73,6 +81,8 @@ struct VariedAttention {
   MHAttentionParameters<T> W_global;           // for tokens that see all; without W_o and b_o
   Vector<T> gamma_q, gamma_k, beta_q, beta_k;  // for the norms of queries and keys
   Vector<T> sink;                              // [H]
+  Matrix<T> W_gate;                            // [H d_mid x d_x]
+  Vector<T> b_gate;                            // [H d_mid]
   Matrix<T> A;                 // Shaw's, [d_attn x columns_of_A()]: one column for each distance
   Matrix<T> W_d, W_dk, W_dq;   // [H d_attn x d_e]
   Vector<T> u, v, b_dk, b_dq;  // [H d_attn]
@@ -109,6 +119,8 @@ struct VariedAttention {
     if (!h.out_bias) W.b_o = Vector<T>();
     if (h.global_projections) W_global.head = W.head;
     sink = vector_if<T>(h.sinks, h.H);
+    W_gate = matrix_if<T>(h.gated_heads, h.H * h.d_mid, d_x);
+    b_gate = vector_if<T>(h.gated_heads && h.qkv_bias, h.H * h.d_mid);
     relative(h);
     norms(h);
   }
@@ -122,6 +134,8 @@ struct VariedAttention {
     visit_parameter(prefix + "beta_q", f, p.beta_q...);
     visit_parameter(prefix + "beta_k", f, p.beta_k...);
     visit_parameter(prefix + "sink", f, p.sink...);
+    visit_parameter(prefix + "W_gate", f, p.W_gate...);
+    visit_parameter(prefix + "b_gate", f, p.b_gate...);
     visit_parameter(prefix + "A", f, p.A...);
     visit_parameter(prefix + "W_d", f, p.W_d...);
     visit_parameter(prefix + "W_dk", f, p.W_dk...);
@@ -172,15 +186,73 @@ struct VariedAttention {
 template <typename T>
 struct VariedMixer {
   RecurrenceParameters<T> forward, backward;
-  Matrix<T> W_v, W_o;  // [d_e x d_e]
-  Vector<T> b_v, b_o;
+  Matrix<T> W_q, W_k, W_v, W_o;  // [d_e x d_e]
+  Vector<T> b_q, b_k, b_v, b_o;
+  Matrix<T> W_beta;  // [H_fast x d_e]
+  Vector<T> b_beta;
+  // For states behind convolutions: W_in of all that is made of X, the convolution, steps and decay, norms.
+  Matrix<T> W_in, W_conv, W_select, W_step, A_log;
+  Vector<T> b_in, b_conv, dt, D, gamma, gamma_step, gamma_B, gamma_C;
+  // RWKV: mixes of a column and the one before it; W_q of receptances; log rates and u. RWKV-7: pairs of
+  // maps for decays w, rates a, values v and gates g.
+  Vector<T> mu_r, mu_w, mu_k, mu_v, mu_a, mu_g, log_rate, u;
+  Matrix<T> W_w1, W_w2, W_a1, W_a2, W_v1, W_v2, W_g1, W_g2;
+  Vector<T> b_w, b_a, b_v2, key_scale, key_rate, gamma_y, beta_y;
+  Matrix<double> vectors;  // drawn for random features, not learned
 
   VariedMixer() = default;
-  explicit VariedMixer(const VariedHyperparameters& h) {
+  VariedMixer(const VariedHyperparameters& h, bool first_layer) {
     if (h.mixer == Mixer::attention) return;
+    if (h.mixer == Mixer::RWKV_4 || h.mixer == Mixer::RWKV_7) {
+      RWKV(h, first_layer);
+      return;
+    }
     if (h.mixer == Mixer::average) {
       W_v = W_o = matrix_if<T>(true, h.d_e, h.d_e);
       b_v = b_o = vector_if<T>(true, h.d_e);
+      return;
+    }
+    if (h.mixer == Mixer::random_features) {
+      W_q = W_k = W_v = W_o = matrix_if<T>(true, h.d_e, h.d_e);
+      b_q = b_k = b_v = b_o = vector_if<T>(true, h.d_e);
+      vectors = h.state.vectors;
+      W_beta = matrix_if<T>(h.state.gated, h.state.heads, h.d_e);
+      b_beta = vector_if<T>(h.state.gated, h.state.heads);
+      return;
+    }
+    if (h.mixer == Mixer::linear_attention || h.mixer == Mixer::delta_rule) {
+      W_q = W_k = W_v = W_o = matrix_if<T>(true, h.d_e, h.d_e);
+      b_q = b_k = b_v = b_o = vector_if<T>(true, h.d_e);
+      W_beta = matrix_if<T>(h.mixer == Mixer::delta_rule, h.H_fast, h.d_e);
+      b_beta = vector_if<T>(h.mixer == Mixer::delta_rule, h.H_fast);
+      return;
+    }
+    if (h.mixer >= Mixer::gated_delta) {
+      const StateShape& s = h.state;
+      const bool delta = h.mixer == Mixer::gated_delta, one = h.mixer == Mixer::Mamba,
+                 two = h.mixer == Mixer::Mamba_2, alone = h.mixer == Mixer::convolution;
+      const Index keys = s.key_heads * s.d_k, values = alone ? h.d_e : s.heads * s.d_v,
+                  mixed = one || alone ? values : 2 * keys + values,
+                  all = alone ? 3 * values
+                              : mixed + values +
+                                    (delta ? 2
+                                     : two ? 1
+                                           : 0) *
+                                        s.heads;
+      W_in = matrix_if<T>(true, all, h.d_e);
+      b_in = vector_if<T>(s.bias, all);
+      W_conv = matrix_if<T>(true, mixed, s.K);
+      b_conv = vector_if<T>(s.convolution_bias, mixed);
+      W_select = matrix_if<T>(one, s.rank + 2 * s.d_k, values);
+      W_step = matrix_if<T>(one, values, s.rank);
+      dt = vector_if<T>(!alone, one ? values : s.heads);
+      A_log = matrix_if<T>(!alone, one ? values : s.heads, one ? s.d_k : 1);
+      D = vector_if<T>(one || two, one ? values : s.heads);
+      gamma = vector_if<T>(delta || two, delta ? s.d_v : values);
+      gamma_step = vector_if<T>(one && s.norms, s.rank);
+      gamma_B = gamma_C = vector_if<T>(one && s.norms, s.d_k);
+      W_o = matrix_if<T>(true, h.d_e, values);
+      b_o = vector_if<T>(s.bias, h.d_e);
       return;
     }
     const Index gates = h.mixer == Mixer::LSTM ? 4 : 3, d = h.bidirectional ? h.d_e / 2 : h.d_e;
@@ -197,10 +269,76 @@ struct VariedMixer {
     visit_parameter(prefix + "W_back", f, p.backward.W...);
     visit_parameter(prefix + "U_back", f, p.backward.U...);
     visit_parameter(prefix + "b_back", f, p.backward.b...);
+    visit_parameter(prefix + "W_q", f, p.W_q...);
+    visit_parameter(prefix + "b_q", f, p.b_q...);
+    visit_parameter(prefix + "W_k", f, p.W_k...);
+    visit_parameter(prefix + "b_k", f, p.b_k...);
     visit_parameter(prefix + "W_v", f, p.W_v...);
     visit_parameter(prefix + "b_v", f, p.b_v...);
+    visit_parameter(prefix + "W_beta", f, p.W_beta...);
+    visit_parameter(prefix + "b_beta", f, p.b_beta...);
+    visit_parameter(prefix + "W_in", f, p.W_in...);
+    visit_parameter(prefix + "b_in", f, p.b_in...);
+    visit_parameter(prefix + "W_conv", f, p.W_conv...);
+    visit_parameter(prefix + "b_conv", f, p.b_conv...);
+    visit_parameter(prefix + "W_select", f, p.W_select...);
+    visit_parameter(prefix + "W_step", f, p.W_step...);
+    visit_parameter(prefix + "dt", f, p.dt...);
+    visit_parameter(prefix + "A_log", f, p.A_log...);
+    visit_parameter(prefix + "D", f, p.D...);
+    visit_parameter(prefix + "gamma", f, p.gamma...);
+    visit_parameter(prefix + "gamma_step", f, p.gamma_step...);
+    visit_parameter(prefix + "gamma_B", f, p.gamma_B...);
+    visit_parameter(prefix + "gamma_C", f, p.gamma_C...);
+    visit_parameter(prefix + "mu_r", f, p.mu_r...);
+    visit_parameter(prefix + "mu_w", f, p.mu_w...);
+    visit_parameter(prefix + "mu_k", f, p.mu_k...);
+    visit_parameter(prefix + "mu_v", f, p.mu_v...);
+    visit_parameter(prefix + "mu_a", f, p.mu_a...);
+    visit_parameter(prefix + "mu_g", f, p.mu_g...);
+    visit_parameter(prefix + "log_rate", f, p.log_rate...);
+    visit_parameter(prefix + "u", f, p.u...);
+    visit_parameter(prefix + "W_w1", f, p.W_w1...);
+    visit_parameter(prefix + "W_w2", f, p.W_w2...);
+    visit_parameter(prefix + "b_w", f, p.b_w...);
+    visit_parameter(prefix + "W_a1", f, p.W_a1...);
+    visit_parameter(prefix + "W_a2", f, p.W_a2...);
+    visit_parameter(prefix + "b_a", f, p.b_a...);
+    visit_parameter(prefix + "W_v1", f, p.W_v1...);
+    visit_parameter(prefix + "W_v2", f, p.W_v2...);
+    visit_parameter(prefix + "b_v2", f, p.b_v2...);
+    visit_parameter(prefix + "W_g1", f, p.W_g1...);
+    visit_parameter(prefix + "W_g2", f, p.W_g2...);
+    visit_parameter(prefix + "key_scale", f, p.key_scale...);
+    visit_parameter(prefix + "key_rate", f, p.key_rate...);
+    visit_parameter(prefix + "gamma_y", f, p.gamma_y...);
+    visit_parameter(prefix + "beta_y", f, p.beta_y...);
     visit_parameter(prefix + "W_o", f, p.W_o...);
     visit_parameter(prefix + "b_o", f, p.b_o...);
+  }
+
+ private:
+  void RWKV(const VariedHyperparameters& h, bool first_layer) {
+    const bool seven = h.mixer == Mixer::RWKV_7;
+    const StateShape& s = h.state;
+    const Index d = h.d_e, inner = seven ? d : s.d_v;
+    W_q = W_k = W_v = matrix_if<T>(true, inner, d);
+    W_o = matrix_if<T>(true, d, inner);
+    mu_r = mu_k = mu_v = vector_if<T>(true, d);
+    u = vector_if<T>(true, inner);
+    log_rate = vector_if<T>(!seven, inner);
+    if (!seven) return;
+    mu_w = mu_a = mu_g = b_w = b_a = key_scale = key_rate = gamma_y = beta_y = vector_if<T>(true, d);
+    const auto pair = [d](Matrix<T>& first, Matrix<T>& second, Index rank) {
+      first = matrix_if<T>(true, rank, d);
+      second = matrix_if<T>(true, d, rank);
+    };
+    pair(W_w1, W_w2, s.rank);
+    pair(W_a1, W_a2, s.rate_rank);
+    pair(W_g1, W_g2, s.gate_rank);
+    if (first_layer) return;
+    pair(W_v1, W_v2, s.value_rank);
+    b_v2 = vector_if<T>(true, d);
   }
 };
 
@@ -244,7 +382,7 @@ struct VariedLayer {
 
   VariedLayer() = default;
   // Layer l, from 0.
-  VariedLayer(const VariedHyperparameters& h, std::size_t l) : mixer(h), norm(h), norm_mlp(h) {
+  VariedLayer(const VariedHyperparameters& h, std::size_t l) : mixer(h, l == 0), norm(h), norm_mlp(h) {
     if (h.mixer == Mixer::attention) W = VariedAttention<T>(h, h.d_e, h.d_e, h.shares(l));
     if (h.branches == Branches::one_norm) norm_mlp = BranchNorms<T>();
     if (!h.mixer_norm) norm.inner = {}, norm.reads_norm = false;

@@ -91,6 +91,7 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
                         const Matrix<T>& E = {}) {
   if (memory != nullptr) memory->M.resize(static_cast<std::size_t>(h.L), Matrix<double>(h.d_e, 0));
   VariedStream<T> stream{X, X};
+  Matrix<T> first_values;  // RWKV-7's
   std::vector<KeysAndValues<T>> keys(static_cast<std::size_t>(h.L));
   for (std::size_t l = 0; l < static_cast<std::size_t>(h.L); ++l) {
     const Scope of_layer(indexed("layer", l + 1));
@@ -105,7 +106,7 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
       return varied_attention(X, X, layer.W, place, its);
     };
     const auto mixer = [&](const Matrix<T>& X) {
-      if (its.mixer != Mixer::attention) return varied_mixer(X, layer.mixer, its);
+      if (its.mixer != Mixer::attention) return varied_mixer(X, layer.mixer, its, first_values);
       return memory == nullptr ? over(X) : with_memory(X, over, memory->M[l], memory->m);
     };
     const auto cross_attention = [&](const Matrix<T>& X) {

@@ -68,9 +68,30 @@ bool is_document(const std::string& place) {
   return line || place.ends_with(".json") || place.ends_with(".toml");
 }
 
+// The document with null for Infinity, and everything else where it was.
+std::string without_infinities(std::string document) {
+  constexpr std::string_view kInfinity = "Infinity";
+  bool in_string = false;
+  for (size_t i = 0; i < document.size(); ++i) {
+    if (document[i] == '\\' && in_string)
+      ++i;
+    else if (document[i] == '"')
+      in_string = !in_string;
+    if (in_string || i >= document.size() || document.compare(i, kInfinity.size(), kInfinity) != 0) continue;
+    const size_t begin = i > 0 && document[i - 1] == '-' ? i - 1 : i;
+    const size_t count = i + kInfinity.size() - begin;
+    document.replace(begin, count, "null" + std::string(count - 4, ' '));
+  }
+  return document;
+}
+
 }  // namespace
 
-Json parse_json(std::string_view document, const std::string& file) {
+Json parse_json(std::string_view given, const std::string& file) {
+  std::string changed;
+  if (file.ends_with("config.json") && given.find("Infinity") != std::string_view::npos)
+    changed = without_infinities(std::string(given));
+  const std::string_view document = changed.empty() ? given : changed;
   DocumentChecker checker(file);
   Json::sax_parse(document, &checker);
   return Json::parse(document);

@@ -17,7 +17,8 @@ namespace qkv {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// Parses a whole document. Throws Error for anything but JSON, nesting deeper than 64 and repeated keys.
+// Parses a whole document. Throws Error for anything but JSON, nesting deeper than 64 and repeated keys. In a
+// config.json, Infinity is read as null: Python writes it where a number has no limit.
 Json parse_json(std::string_view document, const std::string& file);
 
 // Calls `f` with the value of each line that is not blank, and with its place, "NAME:12".

@@ -108,10 +108,26 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
 }
 
 void parallel_tasks(int64_t n, const std::function<void(int64_t, int)>& f) {
-  const int workers = static_cast<int>(std::min<int64_t>(n, num_threads()));
-  std::atomic<int64_t> next{0};
-  run_team(workers, [&](int worker) {
-    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n;) f(task, worker);
+  const int64_t workers = std::min<int64_t>(n, num_threads());
+  if (workers == 1) {
+    for (int64_t task = 0; task < n; ++task) f(task, 0);
+    return;
+  }
+  struct alignas(64) Share {  // a cache line of its own
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  std::vector<Share> shares(static_cast<size_t>(workers));
+  for (int64_t w = 0; w < workers; ++w) {
+    shares[w].next = n * w / workers;
+    shares[w].end = n * (w + 1) / workers;
+  }
+  run_team(static_cast<int>(workers), [&](int worker) {
+    for (int64_t i = 0; i < workers; ++i) {
+      Share& share = shares[(worker + i) % workers];
+      for (int64_t task; (task = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
+        f(task, worker);
+    }
   });
 }
 

@@ -32,8 +32,9 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
 void parallel_pieces(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t, int64_t)>& f);
 int64_t num_pieces(int64_t n, int64_t grain);
 
-// Calls f(task, worker) for every task in [0, n), distributed as workers become free, for tasks of uneven
-// length. A task may use `worker` only to select scratch memory.
+// Calls f(task, worker) for every task in [0, n), for tasks of uneven length. Each worker begins with a share
+// of neighbouring tasks, the same in calls alike, so that their data stay in its caches. Then it takes what
+// is left of others' shares. A task may use `worker` only to select scratch memory.
 void parallel_tasks(int64_t n, const std::function<void(int64_t, int)>& f);
 
 }  // namespace qkv

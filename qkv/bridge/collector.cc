@@ -39,17 +39,19 @@ Inputs read_images(const TensorFile& in, const std::string& path, const ModelSpe
 Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_states, bool attentions,
                      bool last_normed)
     : spec_(spec), last_normed_(last_normed && spec.features.kind != FeatureSpec::Kind::patches) {
-  check(!attentions || (!spec.recurrence.any() && spec.any_attends()),
-        "--attentions: no layer of this model has heads to show");
+  attentions = attentions && !spec.recurrence.any();
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
                        const PaddedBatch& batch, const ModelSpec& its_spec) {
     if (hidden_states) add_hidden(stack, prefix, layers, batch);
     if (attentions)
-      for (int64_t l = 0; l < layers; ++l) {
+      for (int64_t l = 0, next = 0; l < layers; ++l) {
         if (!its_spec.block(l).mixer.attends()) continue;
         places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
-            {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch, its_spec.block(l).attention.heads};
+            {fmt::format("{}attentions.{}", prefix, next++)},
+            &batch,
+            &batch,
+            its_spec.block(l).attention.heads};
       }
   };
   if (both) add("encoder", "encoder_", spec.encoder_layers, inputs.source, spec.encoder_spec());
@@ -209,8 +211,11 @@ void Collector::add_hidden(const std::string& stack, const std::string& prefix, 
   const bool last_norm = spec_.ends_with_norm() && last_normed_ && spec_.branches != Branches::reversible;
   const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
   const ModelSpec its = stack == "encoder" ? spec_.encoder_spec() : spec_;
+  // In published code the norm of RWKV's embeddings is a part of its first block.
+  const bool normed_inside = spec_.block(0).mixer.get_if<Rwkv4Mixer>() != nullptr && spec_.embedding_norm;
+  const std::string first = stack + (normed_inside ? ".embedding.token" : ".embedding");
   for (int64_t l = 0; l <= layers; ++l) {
-    const std::string name = l == 0                     ? stack + ".embedding"
+    const std::string name = l == 0                     ? first
                              : cell != Cell::none       ? fmt::format("{}.block.{}", stack, l - 1)
                              : last_norm && l == layers ? stack + ".norm"
                                                         : block_output(its, stack, l - 1);

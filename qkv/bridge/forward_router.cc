@@ -6,20 +6,23 @@
 #include <cmath>
 #include <map>
 
+#include "qkv/ops/elementwise.h"
+
 namespace qkv {
 namespace {
 
 // A router's logits [N, E] by its layer.
 using Routers = std::map<int64_t, Tensor>;
 
-// Collects the logits of all routers of a stack. `padded`: padding is among the tokens.
+// Collects the logits of all routers of a stack. `real`: tells padding, which is among the tokens; empty:
+// there is none.
 class RouterProbe : public Probe {
  public:
-  RouterProbe(const ModelSpec& spec, std::string stack, bool padded)
-      : spec_(spec), stack_(std::move(stack) + ".block."), padded_(padded) {}
+  RouterProbe(const ModelSpec& spec, std::string stack) : spec_(spec), stack_(std::move(stack) + ".block.") {}
   bool wants(std::string_view name) const override {
     if (!name.starts_with(stack_)) return false;
-    return name.ends_with(".feed_forward.router") || (padded_ && is_of_windows(name));
+    return name.ends_with(".feed_forward.router") ||
+           (!real.empty() && (is_of_windows(name) || is_of_states(name)));
   }
   // Under Hugging Face's masks a token that sees no other gives all the same weight, padding included. If
   // heads have sinks, these have it all.
@@ -31,12 +34,28 @@ class RouterProbe : public Probe {
         std::ranges::fill(row, 1 / static_cast<float>(row.size()));
     }
   }
+  // Hugging Face's states read zeros for padding, of which nothing comes.
   void visit(std::string_view name, Tensor& value) override {
+    if (!name.ends_with(".router")) {
+      Tensor kept = convert(value, DType::f32).clone();
+      for (int64_t i = 0; i < value.rows(); ++i)
+        if (!real[static_cast<size_t>(i)]) std::ranges::fill(kept.mutable_row<float>(i), 0.0F);
+      value = convert(kept, value.dtype());
+      return;
+    }
     found[std::stoll(std::string(name.substr(stack_.size())))] = value;
   }
   Routers found;
+  std::vector<bool> real = {};
 
  private:
+  bool is_of_states(std::string_view name) const {
+    const std::string_view rest = name.substr(stack_.size());
+    const MixerSpec& mixer = spec_.block(std::stoll(std::string(rest))).mixer;
+    const std::string part = fmt::format(".{}.", mixer.part());
+    return !mixer.attends() && rest.find(part) != std::string_view::npos &&
+           (rest.ends_with(part + "norm") || rest.ends_with(part + "branch"));
+  }
   bool is_of_windows(std::string_view name) const {
     const int64_t layer = std::stoll(std::string(name.substr(stack_.size())));
     const AttentionSpec& a = spec_.block(layer).attention;
@@ -45,7 +64,6 @@ class RouterProbe : public Probe {
 
   const ModelSpec& spec_;
   std::string stack_;
-  bool padded_;
 };
 
 // A batch with its padding as tokens, and flags for the real tokens.
@@ -85,7 +103,7 @@ Routers run_stack(const Transformer& model, const TensorFile& in, const std::str
         path);
   const bool padded = std::ssize(real.places) < real.rows * real.columns && !inputs.input.globals.defined();
   if (source && inputs.input.source_keys.defined()) return {};  // given rows were not encoded here
-  RouterProbe probe(spec, encoder ? "encoder" : "decoder", padded);
+  RouterProbe probe(spec, encoder ? "encoder" : "decoder");
   Context context;
   context.probe = &probe;
   ModelInput input = inputs.input;
@@ -96,6 +114,7 @@ Routers run_stack(const Transformer& model, const TensorFile& in, const std::str
   } else {
     const Filled f = filled(in, path, "input_ids", spec.input_vocab_size(), real);
     context.visibility = visibility_of(f, !encoder);
+    probe.real = f.real;
     (source ? input.source : input.ids) = f.batch.ids;
     (source ? input.source_layout : input.layout) = f.batch.layout();
     input.visibility = context.visibility;

@@ -11,6 +11,7 @@
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/gguf_adapter.h"
 #include "qkv/convert/llama2c.h"
+#include "qkv/convert/rwkv_file.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/auxiliary_files.h"
 #include "qkv/io/gguf/directory.h"
@@ -91,7 +92,10 @@ void run(const Options& o) {
       is_gguf(o.from) || (std::filesystem::is_directory(o.from) && !is_ctranslate2_dir(o.from));
   check(o.part.empty() || directory, "--part: takes a stack out of a model directory: convert {} first",
         o.from);
-  if (!directory && !std::filesystem::is_directory(o.from)) {
+  if (!directory && !std::filesystem::is_directory(o.from) &&
+      is_rwkv_file(MappedFile::open(o.from)->text())) {
+    save_foreign(read_rwkv(o.from, o.tokenizer, o.context), o.out);
+  } else if (!directory && !std::filesystem::is_directory(o.from)) {
     check(!o.tokenizer.empty(), "{}: a model of llama2.c needs its tokenizer: --tokenizer tokenizer.bin",
           o.from);
     save_foreign(read_llama2c(o.from, o.tokenizer), o.out);
@@ -110,18 +114,22 @@ void run(const Options& o) {
 
 void add_convert_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("convert", "Convert a model: GGUF, llama2.c, CTranslate2, PyTorch");
+  Command* c =
+      app.add_subcommand("convert", "Convert a model: GGUF, llama2.c, rwkv.cpp, CTranslate2, PyTorch");
   c->add_option(
        "FROM", o->from,
-       "Model or adapter directory, GGUF or llama2.c file, or CTranslate2's directory with model.bin")
+       "Model or adapter directory, file of GGUF, llama2.c or rwkv.cpp, or CTranslate2's directory with "
+       "model.bin")
       ->required();
   c->add_option("--out", o->out, "Directory to write, or a file MODEL.gguf; must not exist")->required();
   c->add_option("--base", o->base, "GGUF adapter: the model that it changes");
   c->add_option("--type", o->type, "GGUF: type of the matrices, as of qkv quantize; default: as they are");
-  c->add_option("--tokenizer", o->tokenizer, "llama2.c: tokenizer file (tokenizer.bin)");
+  c->add_option("--tokenizer", o->tokenizer,
+                "llama2.c: tokenizer file (tokenizer.bin); rwkv.cpp: tokenizer.json (without it: bytes)");
   c->add_option("--split", o->split, "CTranslate2: how text becomes tokens")
       ->one_of({"spaces", "characters"});
-  c->add_option("--context", o->context, "CTranslate2: longest text in tokens, if positions are computed")
+  c->add_option("--context", o->context,
+                "CTranslate2, rwkv.cpp: longest text in tokens, if nothing limits it")
       ->range(1, 1 << 24);
   c->add_option("--part", o->part, "Write only this stack of an encoder-decoder")
       ->one_of({"encoder", "decoder"});
@@ -129,11 +137,13 @@ void add_convert_command(Command& app) {
       "Hugging Face directories need no conversion: every command reads them, pytorch_model.bin included.\n"
       "GGUF files need none either. A new directory has safetensors and a tokenizer. CTranslate2's weights "
       "of 8\n"
-      "and 16 bits, and quantised ones, become f32 in it. A new GGUF file has the tokenizer and the chat "
+      "and 16 bits, and quantised ones, become f32 in it, rwkv.cpp's as well. A new GGUF file has the "
+      "tokenizer and the chat "
       "template.\n"
       "Adapters (PEFT) become GGUF files, too, and come back beside the model that --base names.\n"
       "Example: qkv convert models/llama --out llama.gguf\n"
       "Example: qkv convert adapter.gguf --base llama.gguf --out adapter\n"
+      "Example: qkv convert rwkv.bin --out models/rwkv\n"
       "Example: qkv convert stories15M.bin --tokenizer tokenizer.bin --out models/stories");
   c->callback([o] { run(*o); });
 }

@@ -405,7 +405,8 @@ void add_forward_command(Command& app) {
       ->required();
   c->add_flag("--hidden-states", o->hidden_states,
               "Also write hidden_states.N (with experts also router_logits.N and aux_loss)");
-  c->add_flag("--attentions", o->attentions, "Also write attentions.N, the attention probabilities");
+  c->add_flag("--attentions", o->attentions,
+              "Also write attentions.N, the probabilities of the layers that attend, in turn");
   c->add_flag("--gradients", o->gradients,
               "Also write grad.NAME, the gradient of the loss by each parameter");
   c->add_option(

@@ -59,6 +59,8 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, cons
   const NoGrad guard;
   check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}",
         sequences(), tokens.size());
+  check(o.wanted.empty() || o.wanted.size() == tokens.size(),
+        "decode: {} sequences, got the wanted logits of {}", sequences(), o.wanted.size());
   std::vector<int32_t> flat, counts;
   for (size_t s = 0; s < tokens.size(); ++s) {
     expect_room(static_cast<int64_t>(s), std::ssize(tokens[s]));
@@ -93,7 +95,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, cons
 Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& o) {
   const NoGrad guard;
   if (sequences() == 1 && tokens.size() == 1 && std::ssize(tokens[0]) > kAtOnce && o.probe == nullptr &&
-      looks_back(model_->spec())) {
+      (o.wanted.empty() || o.wanted[0] == 1) && looks_back(model_->spec())) {
     const int64_t n = std::ssize(tokens[0]), parts = (n + kAtOnce - 1) / kAtOnce;
     expect_room(0, n);
     std::vector<Tensor> rows;
@@ -108,21 +110,21 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens, con
     }
   }
   const Tensor hidden = extend(tokens, o);
-  const int64_t fed = std::ranges::count_if(tokens, [](const auto& t) { return !t.empty(); });
-  if (hidden.dim(0) == fed) return model_->logits(hidden);
-  // Only the last token of each sequence needs logits.
-  Tensor last = Tensor::empty({fed, hidden.width()}, hidden.dtype());
-  int64_t end = 0, row = 0;
-  for (const std::vector<int32_t>& t : tokens) {
-    end += std::ssize(t);
-    if (!t.empty()) copy_rows(hidden, end - 1, 0, 1, last, row++);
+  std::vector<int64_t> rows;  // those of hidden whose logits are wanted
+  int64_t end = 0;
+  for (size_t s = 0; s < tokens.size(); ++s) {
+    const int64_t fed = std::ssize(tokens[s]),
+                  wanted = o.wanted.empty() ? std::min<int64_t>(fed, 1) : o.wanted[s];
+    check(wanted >= 0 && wanted <= fed, "decode: sequence {} gets {} tokens, logits after {} are wanted", s,
+          fed, wanted);
+    end += fed;
+    for (int64_t row = end - wanted; row < end; ++row) rows.push_back(row);
   }
-  return model_->logits(last);
-}
-
-Tensor DecodeState::advance_all(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& o) {
-  const NoGrad guard;
-  return model_->logits(extend(tokens, o));
+  if (rows.empty()) return {};
+  if (std::ssize(rows) == hidden.dim(0)) return model_->logits(hidden);
+  Tensor some = Tensor::empty({std::ssize(rows), hidden.width()}, hidden.dtype());
+  for (int64_t i = 0; i < some.dim(0); ++i) copy_rows(hidden, rows[i], 0, 1, some, i);
+  return model_->logits(some);
 }
 
 DecodeState DecodeState::fork() const {

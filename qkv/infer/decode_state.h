@@ -27,6 +27,9 @@ struct PassOptions {
   Tensor* hidden = nullptr;  // gets the hidden states of all new tokens
   // Each sequence's adapter, null: none; empty: no sequence has one. Always the same of a sequence.
   std::span<const AdapterWeights* const> adapters = {};
+  // The number of last new tokens of each sequence after which logits are wanted; empty: 1 of each that gets
+  // any.
+  std::span<const int32_t> wanted = {};
 };
 
 // True if the states of a new token of an output depend on nothing after it, so that several may be read at
@@ -46,12 +49,10 @@ class DecodeState {
   // states [N, D], the rows of one sequence after another. Throws Error if a sequence would outgrow the
   // model's context.
   Tensor extend(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
-  // The same, but returns the logits after the last token of each sequence that gets any, f32 [those
-  // sequences, V]. A long prompt of a single sequence is read in parts, where that changes nothing, to take
-  // less memory.
+  // The same, but returns the logits that are wanted, f32 [rows, V] in the order of extend(); undefined where
+  // none are. A long prompt of a single sequence is read in parts, where that changes nothing, to take less
+  // memory.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
-  // The same, but returns the logits after every token, f32 [N, V], in the order of extend().
-  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const { return lengths_[sequence]; }
 

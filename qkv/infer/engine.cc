@@ -75,6 +75,33 @@ struct Engine::Sequence {
   }
 };
 
+// A pass of the model over new tokens.
+struct Engine::Pass {
+  std::vector<Tokens> tokens = {};  // those that each row of the state is fed
+  Tokens wanted = {};               // the number of rows of logits of each
+  Tensor logits = {};
+  Tensor hidden = {};  // rows of all tokens, if the drafter wants them
+
+  void feed(Tokens fed, int64_t logits_wanted) {
+    tokens.push_back(std::move(fed));
+    wanted.push_back(static_cast<int32_t>(logits_wanted));
+  }
+};
+
+// The choice of what follows a request: of a search the best continuations of its beams, else tokens.
+struct Engine::Choice {
+  std::vector<Continuation> best = {};
+  Tokens tokens = {};
+};
+
+// The part of a pass that continues active requests.
+struct Engine::Decoding {
+  std::vector<Tokens> drafts;   // one of each request; none where no request has any
+  std::vector<Tokens> states;   // its rows of state_
+  std::vector<Tokens> logits;   // its rows of logits: the first follow what has been chosen
+  std::vector<int64_t> begins;  // the number of the first token that each is fed
+};
+
 Engine::Engine(const Ensemble& models, const EngineOptions& options)
     : models_(models),
       options_(options),
@@ -393,6 +420,7 @@ void Engine::begin_reading() {
     spared_ += common;
     if (options_.kept_tokens == 0) kept_.erase(from);  // it came from a prompt cache
     trim();
+    arrange(first_rows(active_rows()));  // without the rows of what is no longer kept
     return;
   }
   // All sources have flags, or none has.
@@ -409,49 +437,42 @@ void Engine::begin_reading() {
   }
 }
 
-// Reads the prompts, or the next part of a single one. When all is read, their requests have their first
-// tokens and join the others.
-void Engine::read(const Listener& listener) {
-  Reading& r = reading_;
-  const bool shows = shows_rows();
-  Tensor logits, hidden;
-  if (shares_) {
-    const std::vector<const AdapterWeights*> adapters = adapters_of_rows();
-    const PassOptions options{.hidden = shows ? &hidden : nullptr, .adapters = adapters};
-    std::vector<Tokens> next(
-        static_cast<size_t>(state_.sequences() - reading_rows()));  // the others get none
-    next.insert(next.end(), r.tokens.begin(), r.tokens.end());
-    if (const int64_t length = std::ssize(next.back());
-        reading_rows() == 1 && (r.read > 0 || length > options_.prompt_tokens)) {
-      const int64_t end = r.read + std::min(length - r.read, options_.prompt_tokens);
-      next.back() = Tokens(next.back().begin() + r.read, next.back().begin() + end);
-      const int64_t first = std::exchange(r.read, end);
-      logits = state_.advance(next, options);
-      if (shows) show_rows_of_prompts(hidden, next, first);
-      if (end < length) return;
-    } else {
-      logits = state_.advance(next, options);
-      if (shows) show_rows_of_prompts(hidden, next, 0);
-    }
-  } else {
-    PassOptions options{.probe = looks_ ? &*looks_ : nullptr, .adapters = r.adapters};
-    if (models_.spec().order == Order::prefix) options.prefixes = r.prefixes;
-    logits = r.state->advance(r.tokens, options);
+// Feeds the prompts, or the next part of a single one.
+void Engine::feed_prompts(Pass& pass) const {
+  const bool in_parts = shares_ && reading_.tokens.size() == 1;
+  for (const Tokens& text : reading_.tokens) {
+    const auto begin = text.begin() + (in_parts ? reading_.read : 0);
+    const int64_t left = text.end() - begin, fed = in_parts ? std::min(left, options_.prompt_tokens) : left;
+    pass.feed(Tokens(begin, begin + fed), fed == left ? 1 : 0);
   }
-  const auto best = continuations(r.requests, r.rows, logits);
+}
+
+// Takes what the pass has made of the prompts, which it was fed last. When all is read, their requests have
+// their first tokens and join the others.
+void Engine::take_prompts(const Pass& pass, const Listener& listener) {
+  Reading& r = reading_;
+  const int64_t first = std::exchange(r.read, r.read + std::ssize(pass.tokens.back()));
+  if (pass.hidden.defined()) show_rows_of_prompts(pass, first);
+  if (pass.wanted.back() == 0) return;
   const auto base = static_cast<int32_t>(shares_ ? state_.sequences() - reading_rows() : 0);
+  const auto first_logits = static_cast<int32_t>(pass.logits.rows() - std::ssize(r.tokens));
+  std::vector<Tokens> rows_of_logits = r.rows;
+  for (Tokens& of_request : rows_of_logits)
+    for (int32_t& row : of_request) row += first_logits;
+  const std::vector<Choice> chosen = choices(r.requests, {}, rows_of_logits, pass.logits);
   Tokens rows;
   std::vector<SequencePtr> going_on;
   for (size_t i = 0; i < r.requests.size(); ++i) {
     Sequence& s = *r.requests[i];
+    const int32_t row = base + r.rows[i][0];
     if (s.search) {
-      for (const int32_t row : grow(s, best[i], r.rows[i], listener)) rows.push_back(base + row);
+      for (const int32_t origin : grow(s, chosen[i].best, r.rows[i], listener)) rows.push_back(base + origin);
       if (!s.search->beams.empty()) going_on.push_back(std::move(r.requests[i]));
-    } else if (const int32_t row = r.rows[i][0]; choose(s, logits.row<float>(row), listener)) {
-      rows.push_back(base + row);
+    } else if (take(s, chosen[i].tokens[0], pass.logits.row<float>(rows_of_logits[i][0]), listener)) {
+      rows.push_back(row);
       going_on.push_back(std::move(r.requests[i]));
     } else {
-      keep(s, base + row);
+      keep(s, row);
       forget_drafts(s.number);
     }
   }
@@ -476,37 +497,51 @@ bool Engine::shows_rows() const {
   return drafts_ && options_.drafter->reads_rows();
 }
 
-void Engine::show_rows_of_prompts(const Tensor& hidden, const std::vector<Tokens>& fed, int64_t first) {
+void Engine::show_rows_of_prompts(const Pass& pass, int64_t first) {
   std::vector<int64_t> offsets = {0};
-  for (auto tokens = fed.end() - reading_rows(); tokens != fed.end(); ++tokens)
-    offsets.push_back(offsets.back() + std::ssize(*tokens));
+  for (const Tokens& tokens : pass.tokens) offsets.push_back(offsets.back() + std::ssize(tokens));
   for (size_t i = 0; i < reading_.requests.size(); ++i) {
     const Sequence& s = *reading_.requests[i];
-    const auto at = static_cast<size_t>(reading_.rows[i][0]);
-    if (!s.search) options_.drafter->read(s.number, first, hidden.slice_rows(offsets[at], offsets[at + 1]));
+    const auto at = pass.tokens.size() - reading_.tokens.size() + static_cast<size_t>(reading_.rows[i][0]);
+    if (!s.search)
+      options_.drafter->read(s.number, first, pass.hidden.slice_rows(offsets[at], offsets[at + 1]));
   }
 }
 
-bool Engine::choose(Sequence& s, std::span<const float> logits, const Listener& listener) {
-  const Request& r = s.request;
-  const int32_t token = next_token(logits, r, s.written);
-  s.written.push_back(token);
-  const int64_t prompt = std::ssize(r.prompt), written = std::ssize(s.written);
-  const bool ended = std::ranges::find(r.eos, token) != r.eos.end() ||
-                     (bounded_ && prompt + written >= models_.spec().longest()) ||
-                     r.rules.full(prompt, written) || r.begun + written >= r.max_new_tokens;
-  const bool go_on = !listener || listener({s.number, token, logits, ended});
-  return go_on && !ended;
+bool Engine::ends(const Request& r, int32_t token, int64_t written) const {
+  const int64_t prompt = std::ssize(r.prompt);
+  return std::ranges::find(r.eos, token) != r.eos.end() ||
+         (bounded_ && prompt + written >= models_.spec().longest()) || r.rules.full(prompt, written) ||
+         r.begun + written >= r.max_new_tokens;
 }
 
-std::vector<std::vector<Continuation>> Engine::continuations(std::span<const SequencePtr> requests,
-                                                             std::span<const Tokens> rows,
-                                                             const Tensor& logits) const {
-  std::vector<std::vector<Continuation>> out(requests.size());
+bool Engine::take(Sequence& s, int32_t token, std::span<const float> logits, const Listener& listener) {
+  s.written.push_back(token);
+  const bool last = ends(s.request, token, std::ssize(s.written));
+  const bool go_on = !listener || listener({s.number, token, logits, last});
+  return go_on && !last;
+}
+
+std::vector<Engine::Choice> Engine::choices(std::span<const SequencePtr> requests,
+                                            std::span<const Tokens> drafts, std::span<const Tokens> rows,
+                                            const Tensor& logits) const {
+  std::vector<Choice> out(requests.size());
   parallel_for(std::ssize(requests), 1, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) {
       const Sequence& s = *requests[static_cast<size_t>(i)];
-      if (s.search) out[i] = best_candidates(*s.search, logits, rows[i], *s.request.search);
+      if (s.search) {
+        out[i].best = best_candidates(*s.search, logits, rows[i], *s.request.search);
+        continue;
+      }
+      const Tokens draft = drafts.empty() ? Tokens() : drafts[i];
+      Tokens written = s.written, &tokens = out[i].tokens;
+      for (const int32_t row : rows[i]) {
+        tokens.push_back(next_token(logits.row<float>(row), s.request, written));
+        written.push_back(tokens.back());
+        if (tokens.size() > draft.size() || tokens.back() != draft[tokens.size() - 1] ||
+            ends(s.request, tokens.back(), std::ssize(written)))
+          break;
+      }
     }
   });
   return out;
@@ -548,7 +583,7 @@ void Engine::make_room() {
 }
 
 std::vector<Tokens> Engine::drafts() {
-  if (!drafts_) return {};
+  if (!drafts_ || active_.empty()) return {};
   const std::vector<Tokens> rows = rows_of_active();
   std::vector<DraftQuery> queries;
   for (size_t i = 0; i < active_.size(); ++i) {
@@ -580,52 +615,49 @@ std::vector<Tokens> Engine::drafts() {
   return out;
 }
 
-void Engine::decode(const Listener& listener) {
-  make_room();
-  const std::vector<Tokens> drafted = drafts(), states = rows_of_active();
-  const auto draft_of = [&](size_t i) { return drafted.empty() ? Tokens() : drafted[i]; };
-  std::vector<Tokens> next, rows(active_.size());  // those of logits: the first follow what has been chosen
-  std::vector<int64_t> begins(active_.size());     // the number of the first token that each is fed
+// Feeds each active request its last token and its draft.
+Engine::Decoding Engine::feed_active(Pass& pass) {
+  Decoding d{drafts(), rows_of_active(), std::vector<Tokens>(active_.size()), {}};
   int32_t row = 0;
   for (size_t i = 0; i < active_.size(); ++i) {
     const Sequence& s = *active_[i];
-    const Tokens draft = draft_of(i);
-    for (const int32_t at : states[i]) {
+    const Tokens draft = d.drafts.empty() ? Tokens() : d.drafts[i];
+    for (const int32_t at : d.states[i]) {
       const bool fits = options_.cached && state_.length(at) < models_.spec().longest();
       if (!fits) state_.truncate(at, 0);  // beyond the context all positions shift, so recompute
-      begins[i] = state_.length(at);
-      Tokens fed = fits ? Tokens{s.output(at - states[i][0]).back()} : window(s);
-      if (!drafted.empty()) row += static_cast<int32_t>(fed.size()) - 1;
-      for (size_t k = 0; k <= draft.size(); ++k) rows[i].push_back(row++);
+      if (at == d.states[i][0]) d.begins.push_back(state_.length(at));
+      Tokens fed = fits ? Tokens{s.output(at - d.states[i][0]).back()} : window(s);
+      for (size_t k = 0; k <= draft.size(); ++k) d.logits[i].push_back(row++);
       fed.insert(fed.end(), draft.begin(), draft.end());
-      next.push_back(std::move(fed));
+      pass.feed(std::move(fed), std::ssize(draft) + 1);
     }
   }
-  next.resize(static_cast<size_t>(state_.sequences()));  // the others get none
-  Tensor hidden;
-  Tensor* const shown = shows_rows() ? &hidden : nullptr;
-  const std::vector<const AdapterWeights*> adapters = adapters_of_rows();
-  const PassOptions options{.probe = looks_ ? &*looks_ : nullptr, .hidden = shown, .adapters = adapters};
-  const Tensor logits = drafted.empty() ? state_.advance(next, options) : state_.advance_all(next, options);
-  const auto best = continuations(active_, rows, logits);
-  Tokens kept;
+  for (size_t k = 0; k < kept_.size(); ++k) pass.feed({}, 0);
+  return d;
+}
+
+// Takes the next tokens of active requests from a pass that was fed them first.
+void Engine::take_decoded(const Decoding& d, const Pass& pass, const Listener& listener) {
+  const std::vector<Choice> chosen = choices(active_, d.drafts, d.logits, pass.logits);
+  Tokens going_on_with;
   std::vector<SequencePtr> going_on;
-  int64_t end = 0;  // behind the rows that each was fed
+  int64_t end = 0;  // behind the tokens that each was fed
   for (size_t i = 0; i < active_.size(); ++i) {
     Sequence& s = *active_[i];
-    const int32_t at = states[i][0];
+    const int32_t at = d.states[i][0];
     const int64_t begin = end;
-    for (const int32_t state : states[i]) end += std::ssize(next[static_cast<size_t>(state)]);
+    for (const int32_t state : d.states[i]) end += std::ssize(pass.tokens[static_cast<size_t>(state)]);
     if (s.search) {
-      for (const int32_t origin : grow(s, best[i], rows[i], listener))
-        kept.push_back(at + static_cast<int32_t>(std::ranges::find(rows[i], origin) - rows[i].begin()));
+      for (const int32_t state : grow(s, chosen[i].best, d.states[i], listener))
+        going_on_with.push_back(state);
       if (!s.search->beams.empty()) going_on.push_back(std::move(active_[i]));
-    } else if (accept(s, at, draft_of(i), rows[i], logits, listener)) {
-      if (shown != nullptr) {
-        const int64_t stays = state_.length(at) - begins[i];
-        options_.drafter->read(s.number, begins[i], hidden.slice_rows(begin, begin + stays));
+    } else if (accept(s, at, d.drafts.empty() ? 0 : std::ssize(d.drafts[i]), chosen[i].tokens, d.logits[i],
+                      pass.logits, listener)) {
+      if (pass.hidden.defined()) {
+        const int64_t stays = state_.length(at) - d.begins[i];
+        options_.drafter->read(s.number, d.begins[i], pass.hidden.slice_rows(begin, begin + stays));
       }
-      kept.push_back(at);
+      going_on_with.push_back(at);
       going_on.push_back(std::move(active_[i]));
     } else {
       keep(s, at);
@@ -633,23 +665,51 @@ void Engine::decode(const Listener& listener) {
     }
   }
   active_ = std::move(going_on);
-  arrange(std::move(kept));
+  arrange(std::move(going_on_with));
 }
 
-bool Engine::accept(Sequence& s, int32_t at, const Tokens& draft, std::span<const int32_t> rows,
-                    const Tensor& logits, const Listener& listener) {
-  const int64_t n = std::ssize(draft);
-  int64_t accepted = 0;
-  bool go_on = choose(s, logits.row<float>(rows[0]), listener);
-  for (; accepted < n && go_on && s.written.back() == draft[accepted]; ++accepted)
-    go_on = choose(s, logits.row<float>(rows[accepted + 1]), listener);
-  if (accepted < n) state_.truncate(at, state_.length(at) - (n - accepted));
-  if (n > 0) s.drafted = accepted == n ? 2 * n : accepted + 1;
+bool Engine::accept(Sequence& s, int32_t at, int64_t drafted, const Tokens& tokens,
+                    std::span<const int32_t> rows, const Tensor& logits, const Listener& listener) {
+  bool go_on = true;
+  int64_t taken = 0;
+  for (; taken < std::ssize(tokens) && go_on; ++taken)
+    go_on = take(s, tokens[taken], logits.row<float>(rows[taken]), listener);
+  const int64_t accepted = taken - 1;
+  if (accepted < drafted) state_.truncate(at, state_.length(at) - (drafted - accepted));
+  if (drafted > 0) s.drafted = accepted == drafted ? 2 * drafted : accepted + 1;
   s.drafted = std::min(s.drafted, options_.drafted_tokens);
   ++drafting_.passes;
-  drafting_.drafted += n;
+  drafting_.drafted += drafted;
   drafting_.accepted += accepted;
   return go_on;
+}
+
+// Decodes, and reads the prompts that are rows of the same state.
+void Engine::run_active(const Listener& listener) {
+  const bool reads = shares_ && !reading_.requests.empty();
+  Pass pass;
+  const Decoding decoding = feed_active(pass);
+  if (reads) feed_prompts(pass);
+  advance(state_, pass, adapters_of_rows());
+  take_decoded(decoding, pass, listener);
+  if (reads) take_prompts(pass, listener);
+}
+
+// Prompts that have a state of their own.
+void Engine::run_prompts(const Listener& listener) {
+  Pass pass;
+  feed_prompts(pass);
+  advance(*reading_.state, pass, reading_.adapters);
+  take_prompts(pass, listener);
+}
+
+void Engine::advance(EnsembleState& state, Pass& pass, std::span<const AdapterWeights* const> adapters) {
+  PassOptions options{.probe = looks_ ? &*looks_ : nullptr,
+                      .hidden = shows_rows() ? &pass.hidden : nullptr,
+                      .adapters = adapters,
+                      .wanted = pass.wanted};
+  if (models_.spec().order == Order::prefix && &state != &state_) options.prefixes = reading_.prefixes;
+  pass.logits = state.advance(pass.tokens, options);
 }
 
 bool Engine::step(const Listener& listener) {
@@ -657,9 +717,10 @@ bool Engine::step(const Listener& listener) {
   try {
     if (reading_.requests.empty()) begin_reading();
     if (reading_.requests.empty() && active_.empty()) return false;
+    if (!active_.empty()) make_room();
     // Decode first: what has just been read would otherwise take two steps at once.
-    if (!active_.empty()) decode(listener);
-    if (!reading_.requests.empty()) read(listener);
+    if (shares_ || !active_.empty()) run_active(listener);
+    if (!reading_.requests.empty() && !shares_) run_prompts(listener);
     return true;
   } catch (...) {
     abandon();

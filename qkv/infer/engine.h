@@ -33,8 +33,8 @@ struct NewToken {
 struct EngineOptions {
   // Sequences that are decoded at the same time. A search counts as many as it has beams.
   int64_t sequences = 1 << 20;
-  // Tokens of prompts and sources that are read between two steps of decoding. A longer prompt is read in
-  // parts, where a token's states depend on nothing after it.
+  // Tokens of prompts and sources that are read in a step, beside the tokens of what is decoded. A longer
+  // prompt is read in parts, where a token's states depend on nothing after it.
   int64_t prompt_tokens = 256;
   // Memory of the keys and values of all sequences, also of what is kept; 0: no limit. Shared pages count
   // once, and buffers may be larger by half while they grow. If there is no room for a step, what is kept
@@ -103,6 +103,9 @@ class Engine {
 
  private:
   struct Sequence;
+  struct Pass;
+  struct Choice;
+  struct Decoding;
   using SequencePtr = std::unique_ptr<Sequence>;
   // Requests whose prompts are read together.
   struct Reading {
@@ -138,28 +141,35 @@ class Engine {
   void arrange(std::vector<int32_t> active);
   int64_t active_rows() const;
   int64_t reading_rows() const { return reading_.rows_of_state; }
-  void read(const Listener& listener);
-  void decode(const Listener& listener);
+  void run_active(const Listener& listener);
+  void run_prompts(const Listener& listener);
+  void advance(EnsembleState& state, Pass& pass, std::span<const AdapterWeights* const> adapters);
+  Decoding feed_active(Pass& pass);
+  void take_decoded(const Decoding& decoding, const Pass& pass, const Listener& listener);
+  void feed_prompts(Pass& pass) const;
+  void take_prompts(const Pass& pass, const Listener& listener);
   void make_room();
   void forget_drafts(int64_t request) {
     if (options_.drafter != nullptr) options_.drafter->end(request);
   }
   // True if the drafter gets the hidden states of what is read.
   bool shows_rows() const;
-  // `fed`: the tokens that each row of state_ got; those of prompts begin with number `first`.
-  void show_rows_of_prompts(const Tensor& hidden, const std::vector<std::vector<int32_t>>& fed,
-                            int64_t first);
+  // `first`: the number of the first token of each prompt that the pass was fed.
+  void show_rows_of_prompts(const Pass& pass, int64_t first);
   // Drafts of all sequences; none where no sequence has one.
   std::vector<std::vector<int32_t>> drafts();
-  // Chooses the next token. Returns true if the request goes on.
-  bool choose(Sequence& sequence, std::span<const float> logits, const Listener& listener);
-  // The best continuations of the searches among `requests`, of which number i has these rows of logits.
-  std::vector<std::vector<Continuation>> continuations(std::span<const SequencePtr> requests,
-                                                       std::span<const std::vector<int32_t>> rows,
-                                                       const Tensor& logits) const;
-  // Chooses the next token of row `at` of state_, and more as long as they are those of its draft.
-  // rows[i]: the row of logits after i tokens of the draft. Returns true if the request goes on.
-  bool accept(Sequence& sequence, int32_t at, const std::vector<int32_t>& draft,
+  // True if an output of so many tokens ends with `token`.
+  bool ends(const Request& request, int32_t token, int64_t written) const;
+  // Chooses what follows each request; number i has these rows of logits. It may have a draft: then it gets
+  // more tokens than one as long as they are those of the draft.
+  std::vector<Choice> choices(std::span<const SequencePtr> requests,
+                              std::span<const std::vector<int32_t>> drafts,
+                              std::span<const std::vector<int32_t>> rows, const Tensor& logits) const;
+  // Writes a token. Returns true if the request goes on.
+  bool take(Sequence& sequence, int32_t token, std::span<const float> logits, const Listener& listener);
+  // Writes tokens to row `at` of state_, which has read a draft; the first of them follows rows[0] of logits.
+  // Returns true if the request goes on.
+  bool accept(Sequence& sequence, int32_t at, int64_t drafted, const std::vector<int32_t>& tokens,
               std::span<const int32_t> rows, const Tensor& logits, const Listener& listener);
   // Grows a search's beams. Returns the rows that they go on from; none: the search has ended.
   std::vector<int32_t> grow(Sequence& sequence, const std::vector<Continuation>& best,

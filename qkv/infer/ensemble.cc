@@ -38,7 +38,7 @@ namespace {
 
 // The logarithm of the mean of the models' probabilities, or the logits of a single model.
 Tensor mean_of(const std::vector<Tensor>& logits) {
-  if (logits.size() == 1) return logits.front();
+  if (logits.size() == 1 || !logits[0].defined()) return logits[0];
   const int64_t vocab = logits[0].width();
   Tensor out = Tensor::empty({logits[0].rows(), vocab}, DType::f32);
   const auto share = 1 / static_cast<float>(logits.size());
@@ -67,14 +67,7 @@ Tensor mean_of(const std::vector<Tensor>& logits) {
 Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options) {
   std::vector<Tensor> logits = {states_.front().advance(tokens, options)};
   for (size_t i = 1; i < states_.size(); ++i)
-    logits.push_back(states_[i].advance(tokens, {.prefixes = options.prefixes}));
-  return mean_of(logits);
-}
-
-Tensor EnsembleState::advance_all(const std::vector<std::vector<int32_t>>& tokens,
-                                  const PassOptions& options) {
-  std::vector<Tensor> logits = {states_.front().advance_all(tokens, options)};
-  for (size_t i = 1; i < states_.size(); ++i) logits.push_back(states_[i].advance_all(tokens));
+    logits.push_back(states_[i].advance(tokens, {.prefixes = options.prefixes, .wanted = options.wanted}));
   return mean_of(logits);
 }
 

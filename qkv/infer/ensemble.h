@@ -31,11 +31,9 @@ class EnsembleState {
   EnsembleState(const Ensemble& models, int64_t sequences);
   EnsembleState(const Ensemble& models, const Sources& sources);
 
-  // The logits of a single model, or the logarithm of the mean of several models' probabilities. f32
-  // [sequences that get tokens, V]. The probe and `hidden` are of the first model.
+  // The logits of a single model, or the logarithm of the mean of several models' probabilities, f32 [rows,
+  // V]; see DecodeState. The probe and `hidden` are of the first model.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
-  // The same after every token, f32 [N, V].
-  Tensor advance_all(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& options = {});
   int64_t sequences() const { return states_.front().sequences(); }
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }
   void reorder(std::span<const int32_t> sources);

@@ -30,7 +30,7 @@ struct Request {
   OutputRules rules = {};
   uint64_t seed = 0;
   // Sets the logits of tokens that may not come after `written` to minus infinity; null: all may. A pure
-  // function.
+  // function, which several threads may call.
   std::function<void(std::span<const int32_t> written, std::span<float> logits)> mask = {};
   // Outputs are searched for by these options, in place of those above, and come all at once.
   std::optional<BeamOptions> search = {};

@@ -155,13 +155,24 @@ void penalise_repetition(std::span<float> logits, const History& history, double
 }
 
 int32_t argmax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  // Each of several maxima waits for itself alone.
+  constexpr size_t kMaxima = 16;
+  float most[kMaxima];
+  std::ranges::fill(most, -kInfinity);
+  size_t i = 0;
+  for (; i + kMaxima <= logits.size(); i += kMaxima)
+    for (size_t k = 0; k < kMaxima; ++k) most[k] = logits[i + k] > most[k] ? logits[i + k] : most[k];
+  float top = *std::ranges::max_element(most);
+  for (; i < logits.size(); ++i) top = std::max(top, logits[i]);
+  const auto at = std::ranges::find(logits, top);
+  return at == logits.end() ? 0 : static_cast<int32_t>(at - logits.begin());  // else all are NaN
 }
 
 int32_t sample(std::span<const float> logits, const History& history, const SamplerOptions& o,
                double uniform) {
-  for (const float z : logits)
-    check(!std::isnan(z) && z < kInfinity, "the model's logits are not finite: its weights are broken");
+  int broken = 0;  // counted, since leaving the loop amid it would take longer
+  for (const float z : logits) broken += z < kInfinity ? 0 : 1;  // also NaN
+  check(broken == 0, "the model's logits are not finite: its weights are broken");
   thread_local std::vector<float> adjusted;  // working memory, here and below, reused between calls
   if (adjusts(o)) {
     adjusted.assign(logits.begin(), logits.end());

@@ -212,6 +212,7 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
       if (from.file.mapped) release_copied(stored, p->value);
       continue;
     }
+    if (!w.row_order.empty()) value = reordered(value, w.row_order, false);
     if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
     p->value.slice_rows(w.first_row, w.first_row + w.rows).copy(value);
     if (from.file.mapped) release_copied(stored, p->value);

@@ -209,6 +209,27 @@ struct RowProduct {
   int64_t c_stride;
 };
 
+// Tokens in a row of one head whose state is a matrix S [d_k, d_v], the fast weights. Each token changes it:
+//   S_t = diag(w_t) S_{t-1} + b_t (S_{t-1}^T a_t)^T + k_t v_t^T,   y_t = S_t^T q_t
+// (the generalised delta rule, as RWKV-7 writes it). Without w it is 1, without a and b that term is 0.
+struct FastWeights {
+  static constexpr int64_t kMultiple = 16;  // widths are multiples of it; what is added consists of zeros
+  int64_t tokens, d_k, d_v;
+  const float *q, *k, *v;  // [tokens, d_k], [tokens, d_k], [tokens, d_v]
+  const float* w;          // [tokens, d_k], or null
+  const float *a, *b;      // [tokens, d_k], or both null
+};
+// All are written but `state`, which holds the gradient of the last state and becomes that of the first.
+struct FastWeightsGrad {
+  FastWeights forward;
+  const float* states;  // [tokens + 1, d_k, d_v]: S_0, ..., S_tokens
+  const float* dy;      // [tokens, d_v]
+  float* state;         // [d_k, d_v]
+  float *dq, *dk, *dv;  // as q, k, v
+  float *dw, *da, *db;  // as w, a, b, or null
+  float* memory;        // [2, d_v]
+};
+
 // The functions that exist for f32 and for bf16.
 template <typename T>
 struct TypedKernels {
@@ -257,6 +278,11 @@ struct KernelTable {
   void (*axpy)(int64_t n, float factor, const float* x, float* y);  // y += factor x
   // m, v: null if the rule does not use them; shadow: w in bf16, or null.
   void (*update)(const Update&, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow);
+
+  // state: S_0, becomes S_tokens. y [tokens, d_v]. states [tokens + 1, d_k, d_v] gets all states, or null.
+  // memory [d_v].
+  void (*fast_weights)(const FastWeights&, float* state, float* y, float* states, float* memory);
+  void (*fast_weights_grad)(const FastWeightsGrad&);
 
   // A matrix product with f32 sums; null if the table has none. scratch: product_scratch() floats, aligned
   // to 64 bytes. The bits of an element of C depend only on its row of A, its column of B and k.

@@ -49,8 +49,8 @@ void row_product(const Product& p) {
   const Scratch scratch(direct ? 0 : p.m * p.n);
   float* sums = direct ? static_cast<float*>(p.c) : scratch.data();
   const int64_t stride = direct ? p.c_stride : p.n;
-  const auto finish = [&](int64_t begin, int64_t n) {
-    for (int64_t r = 0; r < p.m; ++r) {
+  const auto finish = [&](int64_t first, int64_t last, int64_t begin, int64_t n) {
+    for (int64_t r = first; r < last; ++r) {
       float* row = sums + r * stride + begin;
       if (p.bias) kernels().axpy(n, 1, p.bias + begin, row);
       if (direct) continue;
@@ -64,31 +64,46 @@ void row_product(const Product& p) {
       }
     }
   };
-  const auto columns = [&]<typename T>(const T* b) {
-    const RowProduct<T> rows{p.m, p.k, a.data, a.stride, b, p.b.stride, sums, stride};
+  const auto compute = [&]<typename T>(const T* b) {
+    // Rows [first, last) of C, columns [begin, end).
+    const auto part = [&](int64_t first, int64_t last, int64_t begin, int64_t end) {
+      const RowProduct<T> rows{
+          last - first,          p.k,   a.data + first * a.stride, a.stride, b, p.b.stride,
+          sums + first * stride, stride};
+      if constexpr (std::is_same_v<T, Float16>)
+        kernels().row_product_f16(rows, begin, end);
+      else
+        kernels().typed<T>().row_product(rows, begin, end);
+      finish(first, last, begin, end - begin);
+    };
+    const int64_t elements = p.n * p.k;
+    constexpr int64_t kSmall = 1 << 16;  // elements of B that fit into each processor's own caches
+    if (p.m > kFewRows && elements <= kSmall) {
+      // Each thread has the same rows in one operation after another, so that they stay in its caches.
+      constexpr int64_t kLeast = 1 << 16;  // multiplications of a thread
+      parallel_for(p.m, std::max(kFewRows, kLeast / elements),
+                   [&](int64_t first, int64_t last) { part(first, last, 0, p.n); });
+      return;
+    }
     // If reading B is all, tasks of equal size read at most kGrain elements, and at least kLeast.
     constexpr int64_t kGrain = 1 << 18, kLeast = 1 << 14;
-    const int64_t elements = p.n * p.k, threads = num_pieces(elements, kLeast),
+    const int64_t threads = num_pieces(elements, kLeast),
                   tasks = (elements / threads + kGrain - 1) / kGrain * threads,
                   at_once = p.m <= kFewRows
                                 ? (p.n + tasks - 1) / tasks
                                 : std::min<int64_t>(128, (p.n + num_threads() - 1) / num_threads());
     parallel_tasks((p.n + at_once - 1) / at_once, [&](int64_t task, int) {
-      const int64_t begin = task * at_once, end = std::min(p.n, begin + at_once);
-      if constexpr (std::is_same_v<T, Float16>)
-        kernels().row_product_f16(rows, begin, end);
-      else
-        kernels().typed<T>().row_product(rows, begin, end);
-      finish(begin, end - begin);
+      const int64_t begin = task * at_once;
+      part(0, p.m, begin, std::min(p.n, begin + at_once));
     });
   };
   switch (p.b.type) {
     case WeightType::f32:
-      return columns(static_cast<const float*>(p.b.data));
+      return compute(static_cast<const float*>(p.b.data));
     case WeightType::f16:
-      return columns(static_cast<const Float16*>(p.b.data));
+      return compute(static_cast<const Float16*>(p.b.data));
     default:
-      return columns(static_cast<const BFloat16*>(p.b.data));
+      return compute(static_cast<const BFloat16*>(p.b.data));
   }
 }
 

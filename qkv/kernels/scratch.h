@@ -8,15 +8,20 @@
 
 namespace qkv {
 
-// Not initialised; aligned to 64 bytes.
+// Not initialised; aligned to 64 bytes. Small ones lie on a stack of the thread, whose memory stays in the
+// caches of the thread's processor. REQUIRES: a thread's objects end in the reverse order of their beginning.
 class Scratch {
  public:
-  explicit Scratch(int64_t floats)
-      : storage_(Storage::allocate(static_cast<size_t>(floats) * sizeof(float))) {}
-  float* data() const { return reinterpret_cast<float*>(storage_->data()); }
+  explicit Scratch(int64_t floats);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  float* data() const { return data_; }
 
  private:
-  std::shared_ptr<Storage> storage_;
+  float* data_;
+  int64_t on_stack_ = 0;              // floats
+  std::shared_ptr<Storage> storage_;  // else
 };
 
 }  // namespace qkv

@@ -250,6 +250,12 @@ void for_each_field(Spec& a, Visitor& v) {
      .since = 17,
      .needs = &Needs::kSelfAttention},
     a.values_of_keys);
+  v({.name = "attention_gate",
+     .help = "each head's output is multiplied by the sigmoid of a projection (Qwen3-Next)",
+     .weights = kept,
+     .since = 20,
+     .needs = &Needs::kSelfAttention},
+    a.gated);
   v({.name = "reused_keys",
      .help = "reuse the keys and values of the last earlier layer whose attention is otherwise the same "
              "(cross-layer attention, Gemma 4)",
@@ -431,6 +437,12 @@ void for_each_field(Spec& s, Visitor& v) {
      .weights = kept,
      .since = 6},
     s.hidden_layers, Integers{1, 64});
+  v({.name = "channel_mix",
+     .help = "feed-forward network that also reads the row before, as in RWKV: rwkv4 (with a gate of its "
+             "output), rwkv7, or none",
+     .weights = kept,
+     .since = 21},
+    s.channel_mix);
   for_each_field(s.experts, v);
   v({.name = "norm",
      .help = "place of the norms: pre x + f(norm(x)); post norm(x + f(x)); sandwich x + norm(f(norm(x))); "

@@ -7,13 +7,21 @@
 
 #include "qkv/models/mixers/attention.h"
 #include "qkv/models/mixers/average.h"
+#include "qkv/models/mixers/convolution.h"
+#include "qkv/models/mixers/fast_weights.h"
+#include "qkv/models/mixers/gated_delta.h"
 #include "qkv/models/mixers/latent_attention.h"
+#include "qkv/models/mixers/random_features.h"
 #include "qkv/models/mixers/recurrence.h"
+#include "qkv/models/mixers/rwkv.h"
+#include "qkv/models/mixers/state_space.h"
 
 namespace qkv {
 
 // All mixers, in the order of the help text. To add one, write it as mixers/mixer.h says and list it here.
-using AnyMixer = std::variant<AttentionMixer, LatentMixer, LstmMixer, GruMixer, AverageMixer>;
+using AnyMixer = std::variant<AttentionMixer, LatentMixer, LstmMixer, GruMixer, AverageMixer,
+                              LinearAttentionMixer, DeltaRuleMixer, GatedDeltaMixer, MambaMixer, Mamba2Mixer,
+                              ConvolutionMixer, Rwkv4Mixer, Rwkv7Mixer, RandomFeaturesMixer>;
 
 template <typename M, typename List>
 inline constexpr bool kIsListed = false;
@@ -47,6 +55,7 @@ class MixerSpec {
   const char* part() const;
   bool attends() const;
   bool knows_order() const;
+  void derive(int64_t width);
   void check(const ModelSpec& spec) const;
   std::unique_ptr<Sublayer> make(const MixerPlace& place) const;
   MixerCost cost(const ModelSpec& spec, bool causal) const;

@@ -75,6 +75,7 @@ int64_t ModelSpec::owner_of(int64_t layer, int64_t stack_layers) const {
 }
 
 int64_t ModelSpec::keys_of(int64_t layer) const {
+  if (block(layer).mixer.get_if<Rwkv7Mixer>() != nullptr) return 0;
   AttentionSpec own = block(layer).attention;
   if (!own.reused_keys) return layer;
   own.reused_keys = false;

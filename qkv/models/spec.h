@@ -108,7 +108,8 @@ struct BlockSpec {
   bool feed_forward_bias = true;
   float gate_limit = 0;       // gated: limit of both halves, and 1 more in the second (gpt-oss); 0: none
   int64_t hidden_layers = 1;  // hidden layers of the feed-forward network
-  ExpertsSpec experts = {};   // mixture of experts in its place, and the layers that have it
+  ChannelMix channel_mix = ChannelMix::none;  // the feed-forward network also reads the row before (RWKV)
+  ExpertsSpec experts = {};                   // mixture of experts in its place, and the layers that have it
   Normalization normalization = Normalization::layer;
   NormPlacement norm_placement = NormPlacement::pre;
   float norm_epsilon = 1e-5F;
@@ -124,7 +125,7 @@ struct BlockSpec {
 
   NormSpec norm() const { return {normalization, norm_epsilon}; }
   FeedForwardSpec feed_forward() const {
-    return {hidden, activation, gated, feed_forward_bias, hidden_layers, gate_limit};
+    return {hidden, activation, gated, feed_forward_bias, hidden_layers, gate_limit, channel_mix};
   }
   // The kind of biases by distance, if there are any; else `positions`.
   Positions bias() const { return distance_bias != Positions::none ? distance_bias : positions; }

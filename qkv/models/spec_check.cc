@@ -52,6 +52,15 @@ void check_mixer(const ModelSpec& s) {
   check(s.memory == 0, "model: memory: of attention, but the mixer is {}", name_of(s.mixer.kind()));
 }
 
+// RWKV's feed-forward networks remember the last row.
+void check_channel_mix(const ModelSpec& s) {
+  if (s.channel_mix == ChannelMix::none) return;
+  const std::string mix = name_of(s.channel_mix);
+  check(s.architecture == Architecture::decoder && s.has_blocks() && s.order == Order::stack && s.hidden > 0,
+        "model: channel_mix {}: of the feed-forward networks of a decoder in the order stack", mix);
+  check(!s.gated && s.experts.count == 0, "model: channel_mix {} does not go with gated or experts", mix);
+}
+
 void check_head_sizes(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   if (a.head_sizes.empty()) return;
@@ -148,6 +157,10 @@ void check_values(const ModelSpec& s) {
     check(a.d_qk == a.d_vo && a.key_bias && !a.rotary.values,
           "model: values_of_keys: values are as wide as keys, which have the same bias, and are not rotated");
   }
+  if (a.gated) {
+    plain("attention_gate");
+    check(!a.relative.on(), "model: attention_gate does not go with relative_attention");
+  }
   if (!a.reused_keys) return;
   plain("reused_keys");
   check(!a.relative.on() && s.memory == 0 && s.layer_groups == 0,
@@ -234,6 +247,8 @@ void check_memory(const ModelSpec& s) {
   check(s.attention.query_growth == 0,
         "model: memory: query_growth counts positions from a window's begin, which what was remembered is "
         "before");
+  check(s.channel_mix == ChannelMix::none, "model: memory does not go with channel_mix {}",
+        name_of(s.channel_mix));
 }
 
 void check_global_projections(const ModelSpec& s) {
@@ -595,6 +610,7 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check_distance_bias(s);
   check_query_growth(s);
   check_values(s);
+  check_channel_mix(s);
   check_layer_inputs(s);
   check_relative(s);
   check_first_position(s);
@@ -613,6 +629,15 @@ void check_reused_keys(const ModelSpec& stack, int64_t layers) {
           "model: reused_keys: before layer {} no layer with keys of its own has the same attention", l + 1);
 }
 
+// Layers of RWKV-7 mix the first layer's values into their own.
+void check_first_values(const ModelSpec& s) {
+  const auto is_rwkv7 = [&](int64_t l) { return s.block(l).mixer.get_if<Rwkv7Mixer>() != nullptr; };
+  for (int64_t l = 1; l < s.layers; ++l)
+    check(!is_rwkv7(l) || is_rwkv7(0),
+          "model: mixer rwkv7: layer {} reads the values of layer 1, whose mixer is {}", l + 1,
+          name_of(s.block(0).mixer.kind()));
+}
+
 }  // namespace
 
 void check_spec(const ModelSpec& s) {
@@ -621,6 +646,7 @@ void check_spec(const ModelSpec& s) {
   check_kinds(s);
   check_mtp(s);
   check_reused_keys(s, s.layers);
+  check_first_values(s);
   if (s.encoder_layers > 0) check_reused_keys(s.encoder_spec(), s.encoder_layers);
 }
 

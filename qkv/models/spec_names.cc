@@ -38,6 +38,15 @@ struct Enumeration<MixerKind> {
   static constexpr auto kNames = names_of_mixers(std::make_index_sequence<std::variant_size_v<AnyMixer>>());
 };
 template <>
+struct Enumeration<FeatureMap> {
+  static constexpr const char* kKind = "features";
+  static constexpr Name<FeatureMap> kNames[] = {{FeatureMap::identity, "identity"},
+                                                {FeatureMap::elu, "elu"},
+                                                {FeatureMap::relu, "relu"},
+                                                {FeatureMap::shares, "shares"},
+                                                {FeatureMap::unit, "unit"}};
+};
+template <>
 struct Enumeration<MtpForm> {
   static constexpr const char* kKind = "mtp_form";
   static constexpr Name<MtpForm> kNames[] = {
@@ -155,6 +164,18 @@ struct Enumeration<FeatureSpec::Kind> {
                                                        {FeatureSpec::Kind::frames, "frames"}};
 };
 template <>
+struct Enumeration<RandomMap> {
+  static constexpr const char* kKind = "random_map";
+  static constexpr Name<RandomMap> kNames[] = {{RandomMap::fourier, "fourier"},
+                                               {RandomMap::positive, "positive"}};
+};
+template <>
+struct Enumeration<ChannelMix> {
+  static constexpr const char* kKind = "channel_mix";
+  static constexpr Name<ChannelMix> kNames[] = {
+      {ChannelMix::none, "none"}, {ChannelMix::rwkv4, "rwkv4"}, {ChannelMix::rwkv7, "rwkv7"}};
+};
+template <>
 struct Enumeration<QueryKeyNorm> {
   static constexpr const char* kKind = "query_key_norm";
   static constexpr Name<QueryKeyNorm> kNames[] = {{QueryKeyNorm::none, "none"},
@@ -216,6 +237,9 @@ template Activation from_name(const std::string&);
 template std::string name_of(MixerKind);
 template std::vector<std::string> names_of<MixerKind>();
 template MixerKind from_name(const std::string&);
+template std::string name_of(FeatureMap);
+template std::vector<std::string> names_of<FeatureMap>();
+template FeatureMap from_name(const std::string&);
 template std::string name_of(Output);
 template std::vector<std::string> names_of<Output>();
 template Output from_name(const std::string&);
@@ -258,6 +282,12 @@ template RelativeAttention from_name(const std::string&);
 template std::string name_of(FeatureSpec::Kind);
 template std::vector<std::string> names_of<FeatureSpec::Kind>();
 template FeatureSpec::Kind from_name(const std::string&);
+template std::string name_of(RandomMap);
+template std::vector<std::string> names_of<RandomMap>();
+template RandomMap from_name(const std::string&);
+template std::string name_of(ChannelMix);
+template std::vector<std::string> names_of<ChannelMix>();
+template ChannelMix from_name(const std::string&);
 template std::string name_of(QueryKeyNorm);
 template std::vector<std::string> names_of<QueryKeyNorm>();
 template QueryKeyNorm from_name(const std::string&);

@@ -48,11 +48,12 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
 }
 
 Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
-                                   const Context& context, const PairTables& pair) const {
-  return project(heads(q, k, v, keys, context, pair), context);
+                                   const Context& context, const PairTables& pair, const Tensor& gate) const {
+  return project(heads(q, k, v, keys, context, pair), context, gate);
 }
 
-Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
+Tensor MultiHeadAttention::project(Tensor heads, const Context& context, const Tensor& gate) const {
+  if (gate.defined()) heads = gated(Activation::sigmoid, join_columns(gate, heads));
   if (narrow_) heads = gather_columns(heads, narrow_);
   context.visit(name_, ".heads", heads);
   return out_.forward(heads, context);
@@ -106,11 +107,12 @@ int64_t own_value_columns(const AttentionSpec& a) {
 // The softmax does not cancel a key bias that is rotated, normalised or clipped with its keys.
 IdleBias idle_bias(const AttentionSpec& spec, bool shared) {
   if (spec.reused_keys || spec.values_of_keys) return {};
-  if (!spec.key_bias) return keys_at(spec.query_columns(), spec);
+  const int64_t keys = spec.gate_columns() + spec.query_columns();
+  if (!spec.key_bias) return keys_at(keys, spec);
   if (shared || spec.clip > 0 || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
       spec.relative.sees_key_bias())
     return {};
-  return keys_at(spec.query_columns(), spec);
+  return keys_at(keys, spec);
 }
 
 }  // namespace
@@ -122,8 +124,9 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
       keys_at_(spec.heads * spec.d_qk),
       values_at_(keys_at_ + (shared_ ? 0 : spec.kv_heads * spec.d_qk)),
       qkv_(parameters, name + ".qkv", width,
-           spec.query_columns() + own_key_columns(spec, shared_) + own_value_columns(spec), spec.bias,
-           std.inner, idle_bias(spec, shared_)),
+           spec.gate_columns() + spec.query_columns() + own_key_columns(spec, shared_) +
+               own_value_columns(spec),
+           spec.bias, std.inner, idle_bias(spec, shared_)),
       spread_(spread_heads(spec, {HeadPart::query, HeadPart::key, HeadPart::value})),
       ones_(ones(spec.d_qk)),
       unit_values_(spec.value_norm ? ones(spec.d_vo) : Tensor()),
@@ -162,6 +165,13 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   SegmentState* segment = context.segment_states ? &context.segment_states->of(this) : nullptr;
   // The queries of remembered rows are not needed, but one product is still faster than two.
   Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
+  Tensor gate;
+  if (a.gated) {
+    const int64_t columns = a.gate_columns();
+    gate = columns_of(qkv, 0, columns);
+    if (segment) gate = select_rows(gate, context.own_rows);
+    qkv = columns_of(qkv, columns, qkv.width());
+  }
   if (a.clip > 0) qkv = clipped(qkv, a.clip);
   if (spread_) qkv = gather_columns(qkv, spread_);
   Heads v{qkv, values_at_, a.kv_heads, a.d_vo};
@@ -190,7 +200,7 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
     queries = scaled_rows(segment ? queries : columns_of(qkv, 0, keys_at_), {}, context.query_factors);
   Heads q{queries, 0, a.heads, a.d_qk};
   attention_.visit(".queries", q, context);
-  if (a.reused_keys) return of_reused_keys(q, context);
+  if (a.reused_keys) return of_reused_keys(q, gate, context);
   Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, keys_at_, a.kv_heads, a.d_qk};
   attention_.visit(".keys", k, context);
   attention_.visit(".values", v, context);
@@ -212,21 +222,21 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
     if (global_)
       heads = global_->replace(heads, x, attention_.mask().pattern.global, attention_.scale(),
                                attention_.site() + kGlobalSite, context);
-    return attention_.project(heads, context);
+    return attention_.project(heads, context, gate);
   }
   memory->append(k, v, context.layout.offsets);
   const PairTables tables = pair(memory->keys());
-  return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, tables);
+  return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, tables, gate);
 }
 
-Tensor SelfAttention::of_reused_keys(const Heads& q, const Context& context) const {
+Tensor SelfAttention::of_reused_keys(const Heads& q, const Tensor& gate, const Context& context) const {
   check(context.reused_keys != nullptr, "{}: no layer left keys to reuse", attention_.name());
   const AttentionSpec& a = attention_.spec();
   const auto& [k, v, memory] = *context.reused_keys;
   if (memory != nullptr)
-    return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
+    return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, {}, gate);
   return attention_.forward(q, {k, 0, a.kv_heads, a.d_qk}, {v, 0, a.kv_heads, a.d_vo},
-                            KeyLayout::contiguous(context.layout.offsets), context);
+                            KeyLayout::contiguous(context.layout.offsets), context, {}, gate);
 }
 
 Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const {

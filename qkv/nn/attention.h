@@ -24,11 +24,12 @@ class MultiHeadAttention {
                      InitStd std);
   // Lines 4-9: the heads' outputs, projected.
   Tensor forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
-                 const Context& context, const PairTables& pair = {}) const;
+                 const Context& context, const PairTables& pair = {}, const Tensor& gate = {}) const;
   // The two halves of that: [N, heads v.width], and its projection, less what heads are narrower than that.
   Tensor heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys, const Context& context,
                const PairTables& pair = {}) const;
-  Tensor project(Tensor heads, const Context& context) const;
+  // `gate`: what a sigmoid makes the factors of the heads' outputs of; undefined: none.
+  Tensor project(Tensor heads, const Context& context, const Tensor& gate = {}) const;
   // Lets a probe see, and replace, the heads of queries, keys or values ("." and which) as [N, heads width].
   void visit(const char* of, Heads& heads, const Context& context) const;
   const std::string& name() const { return name_; }
@@ -69,12 +70,12 @@ class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
   // Keys of unit mean square made of the queries in qkv [N, ..].
   Heads keys_of_queries(const Tensor& qkv, const Context& context) const;
   // The heads' outputs for queries and the keys and values that an earlier layer left, projected.
-  Tensor of_reused_keys(const Heads& q, const Context& context) const;
+  Tensor of_reused_keys(const Heads& q, const Tensor& gate, const Context& context) const;
 
   bool shared_;                  // keys are made of queries
-  int64_t keys_at_, values_at_;  // first columns of keys and of values in qkv
+  int64_t keys_at_, values_at_;  // first columns of keys and of values in qkv, behind the gate
   Linear
-      qkv_;  // rows: all queries' weights, then keys' where they have any, then values' where they have any
+      qkv_;  // rows: the gate's weights where there is one, all queries', keys' where they have any, values'
   std::shared_ptr<const ColumnMap> spread_;
   // gamma and, of layer_norm with one, beta of queries and keys; null: there is no norm.
   struct HeadNorm {

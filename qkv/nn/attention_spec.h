@@ -50,6 +50,8 @@ struct AttentionSpec {
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   bool value_norm = false;      // values of a head have unit mean square (Gemma 4)
   bool values_of_keys = false;  // values are the projected keys, before norms and positions (Gemma 4)
+  // Each head's output is multiplied by sigmoid(W x), number by number (Qiu et al. 2025; Qwen3-Next).
+  bool gated = false;
   // Keys and values are those of the last layer before with other keys and all else alike (Brandon et al.
   // 2024, cross-layer attention; Gemma 4).
   bool reused_keys = false;
@@ -89,6 +91,8 @@ struct AttentionSpec {
   int64_t query_columns() const { return head_sizes.empty() ? heads * d_qk : all_sizes(); }
   int64_t key_columns() const { return head_sizes.empty() ? kv_heads * d_qk : all_sizes(); }
   int64_t value_columns() const { return head_sizes.empty() ? kv_heads * d_vo : all_sizes(); }
+  // Columns of the gate of all heads' outputs.
+  int64_t gate_columns() const { return gated ? output_columns() : 0; }
   // Columns of all heads' outputs.
   int64_t output_columns() const { return head_sizes.empty() ? heads * d_vo : all_sizes(); }
 

@@ -1,6 +1,8 @@
 #include "qkv/nn/feed_forward.h"
 
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/products.h"
+#include "qkv/ops/token_shift.h"
 #include "qkv/ops/xielu.h"
 
 namespace qkv {
@@ -18,6 +20,14 @@ FeedForward::FeedForward(Parameters& parameters, const std::string& name, int64_
     above_ = number(".alpha_p", kXieluAbove);
     below_ = number(".alpha_n", kXieluBelow);
   }
+  if (spec.channel_mix != ChannelMix::none) {
+    shift_ = std::make_unique<TokenShift>(width);
+    of_hidden_ = &add_shift(parameters, name + ".shift.k", width, 0.5F);
+  }
+  if (spec.channel_mix == ChannelMix::rwkv4) {
+    of_receptance_ = &add_shift(parameters, name + ".shift.r", width, 0.5F);
+    receptance_ = std::make_unique<Linear>(parameters, name + ".receptance", width, width, false, std.inner);
+  }
   for (int64_t i = 1; i < spec.hidden_layers; ++i)
     inner_.emplace_back(parameters, fmt::format("{}.inner.{}", name, i), spec.hidden, spec.hidden, spec.bias,
                         std.inner);
@@ -28,13 +38,25 @@ Tensor activated(const FeedForwardSpec& spec, const Tensor& up) {
   return gated(spec.activation, spec.gate_limit > 0 ? limited_gate(up, spec.gate_limit) : up);
 }
 
+void FeedForward::add_states(DecodingStates& states, int64_t sequences) const {
+  if (shift_) shift_->add_states(states, sequences);
+}
+
 Tensor FeedForward::forward(const Tensor& x, const Context& context) const {
-  Tensor up = up_.forward(x, context);
+  const Tensor before = shift_ ? shift_->before(x, context) : Tensor();
+  const bool own_part = spec_.channel_mix == ChannelMix::rwkv4;  // else the part of the row before
+  const Tensor read = !shift_    ? x
+                      : own_part ? mixed(before, x, of_hidden_->value)
+                                 : mixed(x, before, of_hidden_->value);
+  Tensor up = up_.forward(read, context);
   context.visit(name_, ".up", up);
   Tensor hidden = above_ != nullptr ? xielu(up, above_->value, below_->value) : activated(spec_, up);
   for (const Linear& layer : inner_) hidden = activation(spec_.activation, layer.forward(hidden, context));
   context.visit(name_, ".hidden", hidden);
-  return down_.forward(hidden, context);
+  const Tensor out = down_.forward(hidden, context);
+  if (!receptance_) return out;
+  const Tensor receptance = receptance_->forward(mixed(before, x, of_receptance_->value), context);
+  return product(activation(Activation::sigmoid, receptance), out);
 }
 
 }  // namespace qkv

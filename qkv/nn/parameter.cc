@@ -5,6 +5,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/base/rng.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/nn/random_vectors.h"
 #include "qkv/ops/dequantize.h"
 #include "qkv/ops/elementwise.h"
 
@@ -24,6 +25,11 @@ uint32_t site_of(std::string_view name) {
 void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
   const auto to = out.mutable_values<float>();
   const RandomStream stream{seed, 0, site_of(p.name)};
+  if (p.initializer.kind == Initializer::Kind::orthogonal) {  // nn/random_vectors.h
+    const std::vector<float> vectors = random_vectors(p.shape[0], p.shape[1], true, stream);
+    for (int64_t i = 0; i < out.count(); ++i) to[i] = p.initializer.std * vectors[static_cast<size_t>(i)];
+    return;
+  }
   parallel_for(out.count(), 1 << 12, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) switch (p.initializer.kind) {
         case Initializer::Kind::zeros:
@@ -34,6 +40,11 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
           break;
         case Initializer::Kind::constant:
           to[i] = p.initializer.value;
+          break;
+        case Initializer::Kind::listed:
+          to[i] = p.initializer.values.at(static_cast<size_t>(i));
+          break;
+        case Initializer::Kind::orthogonal:
           break;
         case Initializer::Kind::normal:
           to[i] = p.initializer.std * static_cast<float>(stream.normal(i));
@@ -69,8 +80,8 @@ Parameter& Parameters::add(std::string name, Shape shape, ParameterKind kind, In
     }
   check(find(name) == nullptr, "parameter '{}' exists already", name);
   check(!training_, "parameter '{}': added after training was prepared", name);
-  return parameters_.emplace_back(
-      Parameter{.name = std::move(name), .shape = shape, .kind = kind, .initializer = initializer});
+  return parameters_.emplace_back(Parameter{
+      .name = std::move(name), .shape = shape, .kind = kind, .initializer = std::move(initializer)});
 }
 
 Parameter* Parameters::find(std::string_view name) {

@@ -23,9 +23,10 @@ enum class ParameterKind : uint8_t {
 
 // How a new parameter is initialised.
 struct Initializer {
-  enum class Kind : uint8_t { zeros, ones, normal, constant } kind = Kind::zeros;
-  float std = 0;    // standard deviation of normal, whose mean is 0
-  float value = 0;  // the constant
+  enum class Kind : uint8_t { zeros, ones, normal, constant, listed, orthogonal } kind = Kind::zeros;
+  float std = 0;                   // standard deviation of normal, whose mean is 0; orthogonal: a factor
+  float value = 0;                 // the constant
+  std::vector<float> values = {};  // those of listed: as many as the parameter has
 };
 
 // A named weight of a model.

@@ -65,6 +65,10 @@ class SideBySide : public Wrapper {
       : Wrapper(std::move(attention)),
         names_{std::move(attention_name), std::move(feed_forward_name)},
         feed_forward_(std::move(feed_forward)) {}
+  void add_states(DecodingStates& states, int64_t sequences) const override {
+    Wrapper::add_states(states, sequences);
+    feed_forward_->add_states(states, sequences);
+  }
   void update_buffers() const override { feed_forward_->update_buffers(); }
   Tensor forward(const Tensor& x, const Context& context) const override;
 

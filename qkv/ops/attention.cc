@@ -25,23 +25,29 @@ namespace {
 
 template <typename T>
 void forward(const Attention<T>& a) {
-  struct Task {
-    int64_t sequence, kv_head, first_query;
+  struct Tile {
+    int64_t sequence, first_query;
   };
-  std::vector<Task> tasks;
+  std::vector<Tile> tiles;
   for (int64_t s = 0; s < a.sequences; ++s) {
     const int64_t queries = a.q_offsets[s + 1] - a.q_offsets[s];
     // Late tiles first: under a causal mask they are the longest.
     for (int64_t first = (queries - 1) / kQueryTile * kQueryTile; first >= 0 && queries > 0;
          first -= kQueryTile)
-      for (int64_t h = 0; h < a.kv_heads; ++h) tasks.push_back({s, h, first});
+      tiles.push_back({s, first});
   }
+  if (tiles.empty()) return;
   const int64_t floats = attention_scratch(a);
   Tensor scratch = Tensor::empty({num_threads(), floats}, DType::f32);
   float* memory = scratch.mutable_data<float>();
-  parallel_tasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, int worker) {
-    kernels().typed<T>().attention(a, tasks[i].sequence, tasks[i].kv_head, tasks[i].first_query,
-                                   memory + worker * floats);
+  // Neighbouring heads share cache lines, so tasks have all of a tile's where there are tiles enough.
+  const int64_t count = std::ssize(tiles), wanted = 4 * num_threads(),
+                parts = std::min(a.kv_heads, (wanted + count - 1) / count);
+  parallel_tasks(count * parts, [&](int64_t i, int worker) {
+    const Tile& tile = tiles[i / parts];
+    const int64_t part = i % parts;
+    for (int64_t h = a.kv_heads * part / parts; h < a.kv_heads * (part + 1) / parts; ++h)
+      kernels().typed<T>().attention(a, tile.sequence, h, tile.first_query, memory + worker * floats);
   });
 }
 

@@ -40,6 +40,7 @@ inline MatrixView matrix(const Tensor& x, int64_t first_row = 0, bool transposed
 
 // Elements a thread should have at least, for passes that cost a few operations an element.
 inline constexpr int64_t kElementGrain = 1 << 14;
+inline constexpr int64_t kFunctionCost = 4;  // an element's exponential or rotation
 inline int64_t row_grain(int64_t width) {
   return std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, width));
 }

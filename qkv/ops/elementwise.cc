@@ -227,7 +227,7 @@ Tensor gated(Activation kind, const Tensor& x) {
   with_float_type("gated", x.dtype(), [&]<typename T>(T) {
     const T* from = x.data<T>();
     T* to = out.mutable_data<T>();
-    parallel_for(x.rows(), row_grain(half), [&](int64_t r, int64_t end) {
+    parallel_for(x.rows(), row_grain(kFunctionCost * half), [&](int64_t r, int64_t end) {
       for (; r < end; ++r) {
         const T* b = from + (2 * r + 1) * half;
         T* y = to + r * half;

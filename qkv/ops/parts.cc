@@ -42,7 +42,24 @@ class ColumnsNode : public Node {
   int64_t begin_;
 };
 
+class ReshapedNode : public Node {
+ public:
+  explicit ReshapedNode(const Tensor& x) : shape_(x.shape()) { add_input(x); }
+  std::string_view name() const override { return "reshaped"; }
+  void backward(std::span<Tensor> grads) override { give(0, grads[0].reshape(shape_)); }
+
+ private:
+  Shape shape_;
+};
+
 }  // namespace
+
+Tensor reshaped(const Tensor& x, Shape shape) {
+  check(x.defined(), "reshaped: the tensor is undefined");
+  Tensor out = x.detach().reshape(shape);
+  if (wants_grad({&x})) connect(out, std::make_shared<ReshapedNode>(x));
+  return out;
+}
 
 Tensor columns_of(const Tensor& x, int64_t begin, int64_t end) {
   expect_matrix("columns_of", x);

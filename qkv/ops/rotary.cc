@@ -84,12 +84,13 @@ struct Turned {
 };
 
 Tensor turned(const Tensor& x, const Turned& t, const Tensor& rotation, float sign) {
-  Tensor out = x.clone();
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
   const int64_t width = x.width(), pairs = rotation.width() / 2;
   with_float_type("rotary", x.dtype(), [&]<typename T>(T) {
     const T* from = x.data<T>();
     T* to = out.mutable_data<T>();
-    parallel_for(x.rows(), row_grain(width), [&](int64_t r, int64_t end) {
+    parallel_for(x.rows(), row_grain(kFunctionCost * width), [&](int64_t r, int64_t end) {
+      std::copy(from + r * width, from + end * width, to + r * width);
       turn(from + r * width, to + r * width, end - r, width, t.heads, t.head_width, t.layout,
            rotation.data<float>() + r * 2 * pairs, pairs, sign);
     });

@@ -7,6 +7,15 @@
 #include <ranges>
 #include <type_traits>
 
+// Clang warns of a view that outlives the temporary which it views.
+#ifdef __clang__
+#define QKV_VIEW_OF(T) [[gsl::Pointer(T)]]
+#define QKV_LIFETIME_BOUND [[clang::lifetimebound]]
+#else
+#define QKV_VIEW_OF(T)
+#define QKV_LIFETIME_BOUND
+#endif
+
 namespace qkv {
 
 // Throw Error.
@@ -18,7 +27,7 @@ namespace qkv {
 // range throws Error. In a loop that ends at the span's own size, or at n of first(n), the compiler sees that
 // the check holds and leaves it out. A kernel is given data() of a part that was checked and the part's size.
 template <typename T>
-class Span {
+class QKV_VIEW_OF(T) Span {
  public:
   using element_type = T;
   using value_type = std::remove_cv_t<T>;

@@ -57,39 +57,39 @@ class Tensor {
   // The elements. Throw Error unless T is their type. mutable_values() also throws if the memory is
   // borrowed.
   template <typename T>
-  Span<const T> values() const {
+  Span<const T> values() const QKV_LIFETIME_BOUND {
     expect_values(dtype_of<T>);
     return {reinterpret_cast<const T*>(storage_->data() + offset_), static_cast<size_t>(count())};
   }
   template <typename T>
-  Span<T> mutable_values() {
+  Span<T> mutable_values() QKV_LIFETIME_BOUND {
     expect_writable(dtype_of<T>);
     return {reinterpret_cast<T*>(storage_->data() + offset_), static_cast<size_t>(count())};
   }
   // Row i along the last axis, of rows() rows. Also throw Error if there is no such row.
   template <typename T>
-  Span<const T> row(int64_t i) const {
+  Span<const T> row(int64_t i) const QKV_LIFETIME_BOUND {
     return values<T>().row(i, width());
   }
   template <typename T>
-  Span<T> mutable_row(int64_t i) {
+  Span<T> mutable_row(int64_t i) QKV_LIFETIME_BOUND {
     return mutable_values<T>().row(i, width());
   }
   // The elements with these indices on the first axes: for [S, H, Q, K], part<T>(s, h, q) has K elements.
   // Also throw Error if an index is beyond its axis.
   template <typename T, std::integral... Places>
-  Span<const T> part(Places... places) const {
+  Span<const T> part(Places... places) const QKV_LIFETIME_BOUND {
     const auto [begin, count] = range_of({static_cast<int64_t>(places)...});
     return values<T>().subspan(begin, count);
   }
   template <typename T, std::integral... Places>
-  Span<T> mutable_part(Places... places) {
+  Span<T> mutable_part(Places... places) QKV_LIFETIME_BOUND {
     const auto [begin, count] = range_of({static_cast<int64_t>(places)...});
     return mutable_values<T>().subspan(begin, count);
   }
   // The elements' bytes, whatever their type.
-  Span<const std::byte> value_bytes() const;
-  Span<std::byte> mutable_value_bytes();
+  Span<const std::byte> value_bytes() const QKV_LIFETIME_BOUND;
+  Span<std::byte> mutable_value_bytes() QKV_LIFETIME_BOUND;
   // Copies the elements of `from`. Throws Error if it has another type or another count.
   void copy(const Tensor& from);
   void set_zero();

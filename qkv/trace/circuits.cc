@@ -244,7 +244,7 @@ std::string why_no_circuits(const ModelSpec& spec) {
       return fmt::format("circuits are not known of the mixer {}", name_of(block->mixer.kind()));
     if (a.query_key_norm != QueryKeyNorm::none || a.value_norm || a.clip > 0)
       return "circuits are products of weights, but norms or limits act on its queries, keys or values";
-    if (!a.head_sizes.empty() || !a.shared_query_key.empty() || a.values_of_keys || a.reused_keys)
+    if (a.gated || !a.head_sizes.empty() || !a.shared_query_key.empty() || a.values_of_keys || a.reused_keys)
       return "circuits are not known of heads of several sizes, or of shared queries, keys and values";
   }
   if (spec.lora.any() || !spec.lora.adapters.empty())

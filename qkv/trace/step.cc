@@ -131,7 +131,9 @@ Step step_of_attention(const Where& at, const std::string& of) {
   if (of == "probabilities")
     return {"attention", std::string("softmax of the scores") +
                              (a.sinks ? ", a share of which goes to no key (sinks)" : "")};
-  if (of == "heads") return {"heads", "Y = [Y^1; ...; Y^H], Y^h = V^h times the attention of head h"};
+  if (of == "heads")
+    return {"heads", std::string("Y = [Y^1; ...; Y^H], Y^h = V^h times the attention of head h") +
+                         (!at.cross && a.gated ? ", times sigmoid(W_gate " + at.input + ")" : "")};
   return {of};
 }
 

@@ -70,7 +70,7 @@ class Multimodal(CliTest):
         refused({"model_type": "gpt-neox"}, ["\"gpt-neox\" is not supported (did you mean gpt_neox?); qkv reads"])
         refused({"model_type": "gemma3"}, ["did you mean gemma3_text?"])
         # Another model is not near because its name is.
-        for other in ("olmoe", "qwen3_next", "mamba"):
+        for other in ("olmoe", "qwen3_vl", "hyena"):
             refused({"model_type": other}, [other, "is not supported; qkv reads"], ["did you mean"])
         refused({"model_type": "qwen9_vl", "text_config": {"model_type": "qwen9"}}, ["\"qwen9_vl\" is not supported"])
         refused({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "vocab_size": "many"}}, ["text_config", "vocab_size"])

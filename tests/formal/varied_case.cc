@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/family.h"
@@ -137,8 +139,51 @@ class VariedValues {
       put(way + ".input.bias", r.b);
       put(way + ".state.weight", r.U);
     }
-    put(name + ".value.weight", m.W_v);
-    put(name + ".value.bias", m.b_v);
+    const char* value = m.W_q.size() > 0 ? ".v" : ".value";
+    put(name + (m.mu_r.size() > 0 ? ".r" : ".q") + ".weight", m.W_q);
+    put(name + ".q.bias", m.b_q);
+    put(name + ".k.weight", m.W_k);
+    put(name + ".k.bias", m.b_k);
+    const char* gate = m.vectors.size() > 0 ? ".gate" : ".beta";
+    put(name + gate + ".weight", m.W_beta);
+    put(name + gate + ".bias", m.b_beta);
+    put(name + ".vectors", m.vectors);
+    put(name + ".in.weight", m.W_in);
+    put(name + ".in.bias", m.b_in);
+    put(name + ".convolution.weight", m.W_conv);
+    put(name + ".convolution.bias", m.b_conv);
+    put(name + ".select.weight", m.W_select);
+    put(name + ".step.weight", m.W_step);
+    put(name + ".step_bias", m.dt);
+    put(name + ".log_rate", m.A_log);
+    put(name + ".skip", m.D);
+    put(name + ".gate_norm.gamma", m.gamma);
+    put(name + ".step_norm.gamma", m.gamma_step);
+    put(name + ".B_norm.gamma", m.gamma_B);
+    put(name + ".C_norm.gamma", m.gamma_C);
+    for (const auto& [part, mu] : {std::pair("r", &m.mu_r),
+                                   {"w", &m.mu_w},
+                                   {"k", &m.mu_k},
+                                   {"v", &m.mu_v},
+                                   {"a", &m.mu_a},
+                                   {"g", &m.mu_g}})
+      put(fmt::format("{}.shift.{}", name, part), *mu);
+    for (const auto& [part, down, up, bias] : {std::tuple("decay", &m.W_w1, &m.W_w2, &m.b_w),
+                                               {"rate", &m.W_a1, &m.W_a2, &m.b_a},
+                                               {"value", &m.W_v1, &m.W_v2, &m.b_v2},
+                                               {"gate", &m.W_g1, &m.W_g2, &m.b_in}}) {
+      put(fmt::format("{}.{}.down.weight", name, part), *down);
+      put(fmt::format("{}.{}.up.weight", name, part), *up);
+      put(fmt::format("{}.{}.up.bias", name, part), m.mu_r.size() > 0 ? Rows(*bias) : Rows());
+    }
+    if (m.mu_r.size() > 0) put(name + ".log_rate", m.log_rate);
+    put(name + ".bonus", m.u);
+    put(name + ".key_scale", m.key_scale);
+    put(name + ".key_rate", m.key_rate);
+    put(name + ".head_norm.gamma", m.gamma_y);
+    put(name + ".head_norm.beta", m.beta_y);
+    put(name + value + ".weight", m.W_v);
+    put(name + value + ".bias", m.b_v);
     put(name + ".out.weight", m.W_o);
     put(name + ".out.bias", m.b_o);
   }
@@ -151,6 +196,9 @@ class VariedValues {
     }
     put(name + ".down.weight", p.mlp.W_mlp2);
     put(name + ".down.bias", p.mlp.b_mlp2);
+    put(name + ".shift.k", p.mu_k);
+    put(name + ".shift.r", p.mu_r);
+    put(name + ".receptance.weight", p.W_r);
     if (p.alpha.size() == 0) return;
     put(name + ".alpha_p", p.alpha.head(1));
     put(name + ".alpha_n", p.alpha.tail(1));
@@ -163,8 +211,8 @@ class VariedValues {
       mixer(at, from.mixer);
     } else if (spec.mixer.get_if<LatentMixer>() == nullptr) {
       const Stacked all(from.W.W.head, a);
-      put(at + ".qkv.weight", stacked(all.q, stacked(all.k, all.v)));
-      put(at + ".qkv.bias", stacked(all.b_q, stacked(all.b_k, all.b_v)));
+      put(at + ".qkv.weight", stacked(from.W.W_gate, stacked(all.q, stacked(all.k, all.v))));
+      put(at + ".qkv.bias", stacked(from.W.b_gate, stacked(all.b_q, stacked(all.b_k, all.b_v))));
     } else {
       in_two(at, from.W.W.head, a);
     }

@@ -6,6 +6,7 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/train/config/config.h"
 #include "tests/formal/varied_case.h"
+#include "tests/formal/varied_mixer.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {
@@ -169,22 +170,6 @@ void draw_encoder(Uniform& u, ModelSpec& s) {
   }
 }
 
-// Everything that may be combined, at random; all layers are alike.
-// Another mixer than attention, where the rest is nothing that attention alone knows.
-void draw_mixer(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
-  const AttentionSpec& a = s.attention;
-  if (u() < 0.5 || (is_of_blocks(s.positions) && s.positions != Positions::none) || a.relative.on() ||
-      s.mixer != MixerSpec() || a.global_projections)
-    return;
-  const bool decoder = s.architecture == Architecture::decoder;
-  if (!decoder && (s.width % 2 != 0 || s.encoder_spec().width % 2 != 0)) return;
-  const int which = between(u, 0, decoder ? 2 : 1);
-  h.mixer = static_cast<formal::Mixer>(which + 1);
-  if (which == 0) s.mixer = LstmMixer();
-  if (which == 1) s.mixer = GruMixer();
-  if (which == 2) s.mixer = AverageMixer();
-}
-
 // Options of queries, keys, values and the norms before them.
 void draw_newer_attention(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   AttentionSpec& a = s.attention;
@@ -204,6 +189,7 @@ void draw_newer_attention(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   if (a.rotary.width >= 4 && s.grid == 0 && u() < 0.3)
     a.rotary.turned = h.d_turned = 2 * between(u, 1, static_cast<int>(a.rotary.width) / 2 - 1);
   if (plain && !a.rotary.values && u() < 0.2) a.value_norm = h.unit_values = true;
+  if (plain && !a.relative.on() && u() < 0.25) a.gated = h.gated_heads = true;
   if (plain && a.key_bias && !a.rotary.values && u() < 0.2) {
     a.values_of_keys = h.values_of_keys = true;
     a.d_vo = h.d_mid = a.d_qk;
@@ -253,6 +239,7 @@ void draw_newer_networks(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
     x.input_weighted = h.input_weighted = u() < 0.3;
   }
   if (s.head_width > 0 && u() < 0.3) s.head_bias = h.head_bias = false;
+  draw_channel_mix(u, s, h);
 }
 
 // Blocks with an input beside the stream, and with a factor on their output.
@@ -272,7 +259,8 @@ void draw_layer_inputs(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
 // Blocks of attention alone.
 void draw_attention_alone(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   const bool plain = s.branches == Branches::serial && s.experts.count == 0 && s.layer_input_width == 0 &&
-                     !s.gated && s.hidden_layers == 1 && s.encoder.hidden == 0;
+                     !s.gated && s.hidden_layers == 1 && s.encoder.hidden == 0 &&
+                     s.channel_mix == ChannelMix::none;
   if (plain && u() < 0.1) s.hidden = h.d_mlp = 0;
 }
 
@@ -663,6 +651,7 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   has["rotary_turned"] = a.rotary.turned > 0;
   has["value_norm"] = a.value_norm;
   has["values_of_keys"] = a.values_of_keys;
+  has["attention_gate"] = a.gated;
   has["reused_keys"] =
       std::ranges::any_of(s.kinds, [](const BlockKind& k) { return k.block.attention.reused_keys; });
   has["block_scaled"] = s.block_scaled;
@@ -710,6 +699,19 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   if (!two) has["layer_groups"] = s.layer_groups > 0;
   if (decoder) has["kv_latent"] = s.mixer.get_if<LatentMixer>() != nullptr;
   if (decoder) has["mixer average"] = s.mixer.get_if<AverageMixer>() != nullptr;
+  has["mixer random_features"] = s.mixer.get_if<RandomFeaturesMixer>() != nullptr;
+  has["mixer linear_attention"] = s.mixer.get_if<LinearAttentionMixer>() != nullptr;
+  if (decoder) {
+    has["mixer delta_rule"] = s.mixer.get_if<DeltaRuleMixer>() != nullptr;
+    has["mixer gated_delta"] = s.mixer.get_if<GatedDeltaMixer>() != nullptr;
+    has["mixer mamba"] = s.mixer.get_if<MambaMixer>() != nullptr;
+    has["mixer mamba2"] = s.mixer.get_if<Mamba2Mixer>() != nullptr;
+    has["mixer convolution"] = s.mixer.get_if<ConvolutionMixer>() != nullptr;
+    has["mixer rwkv4"] = s.mixer.get_if<Rwkv4Mixer>() != nullptr;
+    has["mixer rwkv7"] = s.mixer.get_if<Rwkv7Mixer>() != nullptr;
+    has["channel_mix rwkv4"] = s.channel_mix == ChannelMix::rwkv4;
+    has["channel_mix rwkv7"] = s.channel_mix == ChannelMix::rwkv7;
+  }
   has["mixer lstm"] = s.mixer.get_if<LstmMixer>() != nullptr;
   has["mixer gru"] = s.mixer.get_if<GruMixer>() != nullptr;
   const auto some = [&](const auto& part) { return std::ranges::any_of(a.patterns, part); };
@@ -739,7 +741,7 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
 
 void expect_each_drawn(Architecture architecture) {
   // Few have the rarest: those of more seeds than the suites run by default.
-  constexpr unsigned kSeeds = 400;
+  constexpr unsigned kSeeds = 800;
   std::map<std::string, unsigned> drawn;
   for (unsigned seed = 0; seed < kSeeds; ++seed)
     for (const auto& [what, has] : variations_of(mixed_shape(seed, architecture).spec)) drawn[what] += has;

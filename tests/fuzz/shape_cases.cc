@@ -11,8 +11,8 @@ namespace {
 const std::vector<ShapeFamily>& all_shapes() {
   static const std::vector<ShapeFamily> all = [] {
     std::vector<ShapeFamily> out;
-    for (const auto& table :
-         {encoder_shapes(), encoder_decoder_shapes(), llama_shapes(), decoder_shapes(), own_shapes()})
+    for (const auto& table : {encoder_shapes(), encoder_decoder_shapes(), llama_shapes(), hybrid_shapes(),
+                              decoder_shapes(), own_shapes()})
       out.insert(out.end(), table.begin(), table.end());
     return out;
   }();

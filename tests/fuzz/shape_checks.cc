@@ -158,12 +158,12 @@ void expect_states(const Outputs& out, const ModelSpec& s, const Case& c, bool a
                                 : of.width;
       out.expect(fmt::format("{}hidden_states.{}", prefix, l), {p.rows, p.columns, width});
     }
-    for (int64_t l = 0; attentions && l < layers; ++l) {
+    for (int64_t l = 0, next = 0; attentions && l < layers; ++l) {
       if (!of.block(l).mixer.attends()) continue;
       const AttentionSpec& a = of.block(l).attention;
       const bool special = a.global_projections || of.branches == Branches::reversible;
       const bool sums = !a.sinks && a.patterns.empty() && s.order == Order::stack;
-      expect_attention(out, fmt::format("{}attentions.{}", prefix, l), a, p, p, special, sums);
+      expect_attention(out, fmt::format("{}attentions.{}", prefix, next++), a, p, p, special, sums);
     }
   };
   if (both) stack("encoder_", encoder, s.encoder_layers, c.source);

@@ -1,6 +1,7 @@
 #include "tests/fuzz/shape_parts.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace qkv::testing {
 
@@ -282,6 +283,15 @@ namespace {
 
 using Change = void (*)(ModelSpec&, Draw&);
 
+// Drops what only attention reads where the mixer is another.
+void leave_attention(ModelSpec& s) {
+  if (s.mixer.attends()) return;
+  s.attention.relative = {};
+  s.attention.rotary = {};
+  s.memory = 0;
+  if (is_of_blocks(s.positions)) s.positions = Positions::none;
+}
+
 // Changes that any model may have, which its family need not be able to say.
 const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) {
@@ -393,6 +403,7 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) { s.attention.clip = 0.25F * static_cast<float>(d.between(1, 9)); },
     [](ModelSpec& s, Draw& d) { s.logit_cap = static_cast<float>(d.between(1, 9)); },
     [](ModelSpec& s, Draw&) { s.attention.sinks = true; },
+    [](ModelSpec& s, Draw&) { s.attention.gated = true; },
     [](ModelSpec& s, Draw& d) { s.attention.scale = 0.125F * static_cast<float>(d.between(1, 9)); },
     [](ModelSpec& s, Draw&) { s.attention.scaled_by_layer = true; },
     [](ModelSpec& s, Draw&) { s.embedding_multiplier = 2; },
@@ -400,6 +411,10 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw&) { s.logit_multiplier = 0.5F; },
     [](ModelSpec& s, Draw&) { s.embedding_unit = true; },
     [](ModelSpec& s, Draw& d) { s.hidden_layers = d.between(2, 3); },
+    [](ModelSpec& s, Draw& d) {
+      if (s.architecture != Architecture::decoder || s.gated || s.experts.count > 0) return;
+      s.channel_mix = d.of<ChannelMix>({ChannelMix::rwkv4, ChannelMix::rwkv7});
+    },
     [](ModelSpec& s, Draw& d) { s.segments = d.between(0, 3); },
     [](ModelSpec& s, Draw& d) {
       AttentionSpec& a = s.attention;
@@ -414,11 +429,18 @@ const Change kChanges[] = {
     },
     [](ModelSpec& s, Draw& d) {
       s.mixer = MixerSpec::of(from_name<MixerKind>(d.of<std::string>(names_of<MixerKind>())));
-      if (s.mixer.attends()) return;
-      s.attention.relative = {};
-      s.attention.rotary = {};
-      s.memory = 0;
-      if (is_of_blocks(s.positions)) s.positions = Positions::none;
+      s.mixer.derive(s.width);
+      leave_attention(s);
+    },
+    [](ModelSpec& s, Draw& d) {
+      const int64_t heads = divisor_of(std::gcd(s.width, s.encoder_spec().width), d, 8);
+      const auto features = from_name<FeatureMap>(d.of<std::string>(names_of<FeatureMap>()));
+      const bool positive = features == FeatureMap::elu || features == FeatureMap::shares;
+      if (s.architecture == Architecture::decoder && d.chance(0.5))
+        s.mixer = DeltaRuleMixer{heads, features};
+      else
+        s.mixer = LinearAttentionMixer{heads, features, positive && d.chance(0.5)};
+      leave_attention(s);
     },
     [](ModelSpec& s, Draw&) { s.attention.dropout = s.residual_dropout = s.embedding_dropout = 0.125F; },
     [](ModelSpec& s, Draw& d) {

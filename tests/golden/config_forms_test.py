@@ -55,9 +55,33 @@ def named_dense(config):
     config["decoder_sparse_step"] = 2
 
 
+def lfm2_typed(config):
+    """LFM2's newer form: a type for each layer, and the network's width as it is."""
+    attend = config.pop("full_attn_idxs")
+    config["layer_types"] = [FULL if l in attend else "conv" for l in range(config["num_hidden_layers"])]
+    config["intermediate_size"] = 2 * config.pop("block_ff_dim") // 3
+    config["block_auto_adjust_ff_dim"] = False
+    config["tie_word_embeddings"] = config.pop("tie_embedding")
+
+
+def unlimited(config):
+    """Python's json writes Infinity, which is no JSON."""
+    config["time_step_limit"] = [0.0, float("inf")]
+
+
+def block_types(config):
+    config["layers_block_type"] = config.pop("layer_types")
+
+
+def linear_typed(config):
+    every = config.pop("full_attention_interval")
+    config["layer_types"] = [FULL if (l + 1) % every == 0 else "linear_attention" for l in range(config["num_hidden_layers"])]
+
+
 FORMS = [("llama_mha", fifth), ("mistral_sliding", fifth), ("qwen3", fifth), ("glm", fifth), ("hunyuan_v1_dense", fifth),
          ("gemma3_text", gemma_fifth), ("gemma3_text", typed), ("cohere2", typed), ("exaone4", untyped), ("olmo3", untyped),
-         ("smollm3", interval)]
+         ("smollm3", interval), ("lfm2", lfm2_typed), ("mamba2", unlimited), ("granitemoehybrid", block_types), ("qwen3_next", linear_typed),
+         ("qwen3_5_text", untyped)]
 # The form means another model.
 OTHERS = [("qwen3_moe", named_dense)]
 

@@ -118,6 +118,23 @@ def partials(qkv, folder, scratch):
     return len(wrong)
 
 
+def rwkv(qkv, weights, own, name):
+    """A model of rwkv.cpp, whose logits behind three bytes came with it; 1 if they differ."""
+    folder = os.path.join(weights, "rwkv")
+    model = converted(qkv, os.path.join(folder, f"tiny-rwkv-{name}-FP32.bin"), own(name))
+    out = own("rwkv.safetensors")
+    subprocess.run([qkv, "trace", model, "--out", out, "--ids", " ".join(map(str, b'"in'))], check=True, capture_output=True)
+    _, shape, logits = hf_cases.load(out)[0]["logits"]
+    want = array.array("f")
+    with open(os.path.join(folder, f"expected-logits-{name}.bin"), "rb") as file:
+        want.frombytes(file.read())
+    differences = [a - b for a, b in zip(logits[(shape[0] - 1) * shape[1]:], want)]
+    worst, total = max(map(abs, differences)), abs(sum(differences))
+    good = shape[1] == len(want) and worst < 1e-5 and total < 1e-3
+    print(f"{'ok  ' if good else 'FAIL'} rwkv {name}: logits off by {worst:.1e} at most, by {total:.1e} together")
+    return int(not good)
+
+
 def main():
     qkv, weights = os.path.abspath(sys.argv[1]), folder()
     if not os.path.isdir(weights):
@@ -135,6 +152,7 @@ def main():
         failed += checked(qkv, at("gpt_nano_sort/check_partials.py")) + checked(qkv, cases)
         failed += partials(qkv, at("gpt_nano_sort"), scratch)
         failed += checked(qkv, cases, "--model", letters["aren-transliteration"])
+        failed += sum(rwkv(qkv, weights, own, name) for name in ("4v0-660K", "7v0-834K"))
         for model in letters.values():
             said = subprocess.run([qkv, "translate", model], input="آتزمون\nآزا\n", capture_output=True, text=True).stdout
             same = said.split() == ["atzmon", "azza"]

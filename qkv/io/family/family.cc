@@ -10,32 +10,35 @@ namespace {
 
 const std::vector<const Family*>& registry() {
   static const std::vector<const Family*> families = {
-      &gpt2_family(),        &bert_family(),        &roberta_family(),
-      &distilbert_family(),  &t5_family(),          &bart_family(),
-      &marian_family(),      &mbart_family(),       &pegasus_family(),
-      &albert_family(),      &electra_family(),     &llama_family(),
-      &mistral_family(),     &qwen2_family(),       &gemma_family(),
-      &phi_family(),         &phi3_family(),        &olmo_family(),
-      &olmo2_family(),       &stablelm_family(),    &starcoder2_family(),
-      &granite_family(),     &cohere_family(),      &gpt_neox_family(),
-      &gptj_family(),        &falcon_family(),      &bloom_family(),
-      &mpt_family(),         &gpt_neo_family(),     &gpt_bigcode_family(),
-      &opt_family(),         &gemma2_family(),      &mixtral_family(),
-      &qwen2_moe_family(),   &deepseek_v2_family(), &deepseek_v3_family(),
-      &m2m100_family(),      &switch_family(),      &ctrl_family(),
-      &xglm_family(),        &big_bird_family(),    &deberta_v2_family(),
-      &xlnet_family(),       &longformer_family(),  &vit_family(),
-      &deit_family(),        &whisper_family(),     &reformer_family(),
-      &qwen3_family(),       &qwen3_moe_family(),   &gemma3_text_family(),
-      &gemma4_text_family(), &olmo3_family(),       &cohere2_family(),
-      &exaone4_family(),     &smollm3_family(),     &ministral_family(),
-      &seed_oss_family(),    &ernie4_5_family(),    &ernie4_5_moe_family(),
-      &glm_family(),         &glm4_family(),        &glm4_moe_family(),
-      &granitemoe_family(),  &nemotron_family(),    &hunyuan_v1_dense_family(),
-      &gpt_oss_family(),     &ministral3_family(),  &llama4_text_family(),
-      &apertus_family(),     &umt5_family(),        &t5gemma_family(),
-      &led_family(),         &modernbert_family(),  &mpnet_family(),
-      &roformer_family(),    &deberta_family(),     &native_family()};
+      &gpt2_family(),        &bert_family(),         &roberta_family(),
+      &distilbert_family(),  &t5_family(),           &bart_family(),
+      &marian_family(),      &mbart_family(),        &pegasus_family(),
+      &albert_family(),      &electra_family(),      &llama_family(),
+      &mistral_family(),     &qwen2_family(),        &gemma_family(),
+      &phi_family(),         &phi3_family(),         &olmo_family(),
+      &olmo2_family(),       &stablelm_family(),     &starcoder2_family(),
+      &granite_family(),     &cohere_family(),       &gpt_neox_family(),
+      &gptj_family(),        &falcon_family(),       &bloom_family(),
+      &mpt_family(),         &gpt_neo_family(),      &gpt_bigcode_family(),
+      &opt_family(),         &gemma2_family(),       &mixtral_family(),
+      &qwen2_moe_family(),   &deepseek_v2_family(),  &deepseek_v3_family(),
+      &m2m100_family(),      &switch_family(),       &ctrl_family(),
+      &xglm_family(),        &big_bird_family(),     &deberta_v2_family(),
+      &xlnet_family(),       &longformer_family(),   &vit_family(),
+      &deit_family(),        &whisper_family(),      &reformer_family(),
+      &qwen3_family(),       &qwen3_moe_family(),    &gemma3_text_family(),
+      &gemma4_text_family(), &olmo3_family(),        &cohere2_family(),
+      &exaone4_family(),     &smollm3_family(),      &ministral_family(),
+      &seed_oss_family(),    &ernie4_5_family(),     &ernie4_5_moe_family(),
+      &glm_family(),         &glm4_family(),         &glm4_moe_family(),
+      &granitemoe_family(),  &nemotron_family(),     &hunyuan_v1_dense_family(),
+      &gpt_oss_family(),     &ministral3_family(),   &llama4_text_family(),
+      &apertus_family(),     &umt5_family(),         &t5gemma_family(),
+      &led_family(),         &modernbert_family(),   &mpnet_family(),
+      &roformer_family(),    &deberta_family(),      &mamba_family(),
+      &mamba2_family(),      &jamba_family(),        &granitemoehybrid_family(),
+      &qwen3_next_family(),  &qwen3_5_text_family(), &lfm2_family(),
+      &rwkv_family(),        &native_family()};
   return families;
 }
 
@@ -49,6 +52,20 @@ ModelSpec essence(ModelSpec s) {
     if (s.bias() != Positions::toeplitz) s.relative_distance = defaults.relative_distance;
   }
   if (s.positions != Positions::rotary) s.attention.rotary = {};
+  const auto leave_idle = [&](BlockSpec& block) {
+    if (s.architecture == Architecture::decoder && !block.mixer.attends()) block.attention = {};
+    if (block.hidden > 0) return;
+    block.activation = defaults.activation;
+    block.gated = defaults.gated;
+    block.feed_forward_bias = defaults.feed_forward_bias;
+  };
+  if (!s.layer_kinds.empty() && s.architecture != Architecture::encoder_decoder) {
+    std::vector<std::string> kinds;
+    for (int64_t l = 0; l < s.layers; ++l) kinds.push_back(s.kind_of(l));
+    s.layer_kinds = shortest_run(std::move(kinds));
+  }
+  leave_idle(s);
+  for (BlockKind& kind : s.kinds) leave_idle(kind.block);
   if (!s.recurrence.any()) s.recurrence = {};
   s.init_std = defaults.init_std;                        // affects only new weights
   s.experts.choice_rate = defaults.experts.choice_rate;  // affects only training
@@ -135,7 +152,7 @@ ModelSpec spec_of(const Family& family, const JsonField& config) {
   if (!family.rotates_by_type) expect_one_rotation(config);
   ModelSpec s = family.read_config(config);
   const auto expect_network = [&](const BlockSpec& block) {
-    check(block.hidden > 0 || block.experts.count > 0,
+    check(block.hidden > 0 || block.experts.count > 0 || !block.mixer.attends(),
           "{}: feed-forward networks of width 0: a published model has none such", config.place());
   };
   if (&family != &native_family()) {

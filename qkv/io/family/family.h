@@ -158,6 +158,15 @@ const Family& whisper_family();
 const Family& vit_family();
 const Family& deit_family();
 
+const Family& mamba_family();
+const Family& rwkv_family();
+const Family& mamba2_family();
+const Family& jamba_family();
+const Family& granitemoehybrid_family();
+const Family& qwen3_next_family();
+const Family& qwen3_5_text_family();
+const Family& lfm2_family();
+
 const Family& reformer_family();
 
 const Family& native_family();

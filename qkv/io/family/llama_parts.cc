@@ -165,6 +165,47 @@ void add_head_norm(WeightNames& n, const AttentionSpec& a, int64_t heads, const 
   if (layer) n.tensor(engine + ".beta", file + ".bias");
 }
 
+// Queries and the gates of what they find are one tensor, in turn for each head.
+void add_gated_projections(WeightNames& n, const AttentionSpec& a, const std::string& engine,
+                           const std::string& file) {
+  const int64_t queries = a.heads * a.d_qk, keys = a.kv_heads * a.d_qk;
+  const size_t first = n.all.size();
+  std::vector<int64_t> rows;
+  for (const int64_t part : {1, 0})
+    for (int64_t h = 0; h < a.heads; ++h)
+      for (int64_t i = 0; i < a.d_qk; ++i) rows.push_back((2 * h + part) * a.d_qk + i);
+  n.parts(engine, {file + "q_proj", file + "k_proj", file + "v_proj"}, {2 * queries, keys, keys});
+  for (size_t i = first; i < n.all.size(); ++i)
+    if (n.all[i].first_row == 0) n.all[i].row_order = rows;
+}
+
+// The tensors of attention in a layer.
+void add_attention(WeightNames& n, const ModelSpec& s, const AttentionSpec& a, const std::string& engine,
+                   const std::string& file, const LlamaNames& names) {
+  if (a.sinks) n.tensor(engine + "sinks", file + "sinks");
+  if (a.query_key_norm != QueryKeyNorm::none && a.query_key_norm != QueryKeyNorm::unit_rotated) {
+    add_head_norm(n, a, a.heads, engine + "query_norm", file + names.query_key_norms[0]);
+    if (!a.reused_keys) add_head_norm(n, a, a.kv_heads, engine + "key_norm", file + names.query_key_norms[1]);
+  }
+  n.bias = a.bias;
+  const std::string qkv = engine + "qkv";
+  if (names.attention != nullptr)
+    names.attention(n, s, engine, file);
+  else if (names.fused)
+    n.linear(qkv, file + "qkv_proj");
+  else if (a.reused_keys)
+    n.linear(qkv, file + "q_proj");
+  else if (a.values_of_keys)
+    n.parts(qkv, {file + "q_proj", file + "k_proj"}, {a.heads * a.d_qk, a.kv_heads * a.d_qk});
+  else if (a.gated)
+    add_gated_projections(n, a, qkv, file);
+  else
+    n.parts(qkv, {file + "q_proj", file + "k_proj", file + "v_proj"},
+            {a.heads * a.d_qk, a.kv_heads * a.d_qk, a.kv_heads * a.d_vo});
+  n.bias = a.out_bias;
+  n.linear(engine + "out", file + names.out);
+}
+
 }  // namespace
 
 std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNames& names) {
@@ -182,32 +223,16 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
     const auto norm_if = [&](const char* engine, const char* file) {
       if (file != nullptr) norm(e + engine, f + file);
     };
-    norm_if("attention.norm", names.attention_norm);
-    norm_if("attention.branch_norm", names.attention_branch_norm);
+    const std::string mixer = std::string(b.mixer.part()) + ".";
+    norm_if((mixer + "norm").c_str(), names.attention_norm);
+    norm_if((mixer + "branch_norm").c_str(), names.attention_branch_norm);
     norm_if("feed_forward.norm", names.feed_forward_norm);
     norm_if("feed_forward.branch_norm", names.feed_forward_branch_norm);
-    if (a.sinks) n.tensor(e + "attention.sinks", f + "self_attn.sinks");
-    if (a.query_key_norm != QueryKeyNorm::none && a.query_key_norm != QueryKeyNorm::unit_rotated) {
-      add_head_norm(n, a, a.heads, e + "attention.query_norm", f + "self_attn." + names.query_key_norms[0]);
-      if (!a.reused_keys)
-        add_head_norm(n, a, a.kv_heads, e + "attention.key_norm",
-                      f + "self_attn." + names.query_key_norms[1]);
-    }
-    n.bias = a.bias;
-    const std::string qkv = e + "attention.qkv", self = f + "self_attn.";
-    if (names.attention != nullptr)
-      names.attention(n, s, e + "attention.", self);
-    else if (names.fused)
-      n.linear(qkv, self + "qkv_proj");
-    else if (a.reused_keys)
-      n.linear(qkv, self + "q_proj");
-    else if (a.values_of_keys)
-      n.parts(qkv, {self + "q_proj", self + "k_proj"}, {a.heads * a.d_qk, a.kv_heads * a.d_qk});
+    if (b.mixer.attends())
+      add_attention(n, s, a, e + "attention.", f + "self_attn.", names);
     else
-      n.parts(qkv, {self + "q_proj", self + "k_proj", self + "v_proj"},
-              {a.heads * a.d_qk, a.kv_heads * a.d_qk, a.kv_heads * a.d_vo});
-    n.bias = a.out_bias;
-    n.linear(e + "attention.out", self + names.out);
+      names.mixer(n, s, b, e + mixer, f);
+    if (b.hidden == 0) continue;
     n.bias = b.feed_forward_bias;
     const std::string network = f + names.network + ".";
     if (b.experts.in_layer(l)) {

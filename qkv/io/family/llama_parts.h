@@ -52,6 +52,10 @@ struct LlamaNames {
   // [E, D, 2 hidden] and [E, hidden, D], with the rows of both halves in turn if interleaved.
   bool stacked_experts = false, transposed_experts = false, interleaved_experts = false;
   const char* shared = "shared_expert";
+  // For layers whose mixer does not attend: adds its tensors, `engine`: "decoder.block.0.mamba.", `file`:
+  // "model.layers.0.".
+  void (*mixer)(WeightNames& names, const ModelSpec& spec, const BlockSpec& block, const std::string& engine,
+                const std::string& file) = nullptr;
   // For another kind of attention: adds its tensors, except for the output's.
   void (*attention)(WeightNames& names, const ModelSpec& spec, const std::string& engine,
                     const std::string& file) = nullptr;

@@ -19,8 +19,10 @@ namespace {
 // 11: no factors of pairs, first positions, and activations and experts of single parts. 12: no norm of the
 // stream, and a norm at the end whenever sums are not normalized. 13: one kind of block. 14: no mixers
 // except attention. 15: no biases in mixtures, and none beside positions. 16: each layer has keys of its own.
-// 17: no multi-token prediction.
-constexpr int64_t kVersion = 18;
+// 17: no multi-token prediction. 18: no fast weights. 19: no states of
+// convolutions and no gates of attention. 20: no RWKV.
+// 21: no random features.
+constexpr int64_t kVersion = 22;
 
 // Reads the fields that files of a version have; others keep their defaults. A `partial` object may lack
 // fields.

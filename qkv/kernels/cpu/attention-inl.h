@@ -69,11 +69,6 @@ HWY_NOINLINE void tile_product(int64_t rows, int64_t columns, int64_t depth, con
   for (; n < columns; n += lanes) product_rows<1>(rows, a, sm, sk, b + n, ldb, c + n, ldc, depth, accumulate);
 }
 
-HWY_INLINE int64_t padded(int64_t n) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
-  return (n + lanes - 1) / lanes * lanes;
-}
-
 // Keys [k0, k1) of x (k or v) as f32 rows of `width`.
 template <typename T>
 HWY_INLINE void gather_keys(const Attention<T>& a, int64_t s, const T* x, int64_t stride, int64_t width,
@@ -122,14 +117,18 @@ HWY_INLINE void mask_distances(const LaneTile<T>& t, const Mask& mask, int64_t k
   float hidden[kLanes + kKeyTile] = {};  // mask at distance nearest + i: 0 or -inf
   for (int64_t i = 0; i < t.end_position() - k0 - nearest; ++i)
     if (!mask.allows(key + nearest + i, key)) hidden[i] = -std::numeric_limits<float>::infinity();
+  const hn::RebindToSigned<DF> di;
+  int32_t query[kLanes] = {};
+  for (int64_t lane = 0; lane < t.count; ++lane)
+    query[lane] = static_cast<int32_t>(t.query(lane) - t.query(0));
   for (int64_t j = k0; j < k1; ++j) {
     float* row = scores + (j - k0) * kLanes;
     const float* of_key = hidden + (q0 - j - nearest);
-    if (t.group() == 1)
-      for (int64_t n = 0; n < t.count; n += lanes)
-        hn::StoreU(hn::Add(hn::LoadU(d, row + n), hn::LoadU(d, of_key + n)), d, row + n);
-    else
-      for (int64_t lane = 0; lane < t.count; ++lane) row[lane] += of_key[t.query(lane) - t.query(0)];
+    for (int64_t n = 0; n < t.count; n += lanes) {
+      const VF of_lanes =
+          t.group() == 1 ? hn::LoadU(d, of_key + n) : hn::GatherIndex(d, of_key, hn::LoadU(di, query + n));
+      hn::StoreU(hn::Add(hn::LoadU(d, row + n), of_lanes), d, row + n);
+    }
   }
 }
 
@@ -316,44 +315,82 @@ HWY_INLINE void prefetch(const T* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(x + i);
 }
 
-// scores[m kKeyTile + j] = q[m q_stride] . x[rows[j]] for `count` keys, a vector of keys at a time. Each is
+// scores[m kKeyTile + j] = q[m q_stride] . x[at[j]] for `count` keys, a vector of keys at a time. Each is
 // added column by column, as tiles of many queries do it. Writes whole vectors of scores.
 template <int kQueries, typename T>
-HWY_INLINE void dots(const float* q, int64_t q_stride, const T* x, int64_t stride, int64_t width,
-                     const int64_t* rows, int64_t count, float* scores) {
+HWY_INLINE void dots(const float* q, int64_t q_stride, const T* x, const int64_t* at, int64_t count,
+                     int64_t width, float* scores) {
   const DF d;
   constexpr int64_t kVector = HWY_LANES(float);
+  // Four columns at a time cost least; halves are converted by whole vectors.
+  constexpr int64_t kColumns = std::is_same_v<T, float> ? 4 : kVector;
   for (int64_t j = 0; j < count; j += kVector) {
     const T* from[kVector];
-    for (int64_t i = 0; i < kVector; ++i) from[i] = x + rows[std::min(j + i, count - 1)] * stride;
+    for (int64_t i = 0; i < kVector; ++i) from[i] = x + at[std::min(j + i, count - 1)];
     VF sum[kQueries];
     for (VF& s : sum) s = hn::Zero(d);
-    for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
-      VF block[kVector];
-      for (int64_t i = 0; i < kVector; ++i) block[i] = load_part(d, from[i] + c, n);
-      transpose(block);
+    for (int64_t c = 0; c < width; c += kColumns) {
+      const int64_t n = std::min(kColumns, width - c);
+      VF columns[kColumns];
+      load_columns(from, c, n, columns);
       for (int64_t i = 0; i < n; ++i)
         for (int m = 0; m < kQueries; ++m)
-          sum[m] = hn::MulAdd(block[i], hn::Set(d, q[m * q_stride + c + i]), sum[m]);
-    });
+          sum[m] = hn::MulAdd(columns[i], hn::Set(d, q[m * q_stride + c + i]), sum[m]);
+    }
     for (int m = 0; m < kQueries; ++m) hn::StoreU(sum[m], d, scores + m * kKeyTile + j);
   }
 }
 
-// o[m o_stride] += sum_j w[m kKeyTile + j] x[rows[j]].
-template <int kQueries, int kKeys, typename T>
-HWY_INLINE void add_weighted(const float* w, const T* x, int64_t stride, int64_t width, const int64_t* rows,
-                             float* o, int64_t o_stride) {
+// o[m o_stride] += sum_j w[m kKeyTile + j] x[at[j]] for so many vectors, the last of `last` elements, and
+// sum[m] += sum_j w[m kKeyTile + j] unless it is null. These are chains of additions, which take the time of
+// one.
+template <int kQueries, int kVectors, typename T>
+HWY_INLINE void add_vectors(const float* w, const T* x, const int64_t* at, int64_t count, int64_t last,
+                            float* o, int64_t o_stride, float* sum) {
   const DF d;
-  for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
-    VF sum[kQueries];
-    for (int m = 0; m < kQueries; ++m) sum[m] = load(d, o + m * o_stride + c);
-    for (int j = 0; j < kKeys; ++j) {
-      const VF value = load_part(d, x + rows[j] * stride + c, n);
-      for (int m = 0; m < kQueries; ++m) sum[m] = hn::MulAdd(hn::Set(d, w[m * kKeyTile + j]), value, sum[m]);
+  constexpr int64_t kLanes = HWY_LANES(float);
+  VF out[kQueries][kVectors];
+  float total[kQueries] = {};
+  for (int m = 0; m < kQueries; ++m) {
+    for (int64_t v = 0; v < kVectors; ++v) out[m][v] = load(d, o + m * o_stride + v * kLanes);
+    if (sum) total[m] = sum[m];
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    const T* const row = x + at[j];
+    VF value[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v)
+      value[v] = v + 1 < kVectors ? load(d, row + v * kLanes) : load_part(d, row + v * kLanes, last);
+    for (int m = 0; m < kQueries; ++m) {
+      const float weight = w[m * kKeyTile + j];
+      for (int64_t v = 0; v < kVectors; ++v) out[m][v] = hn::MulAdd(hn::Set(d, weight), value[v], out[m][v]);
+      total[m] += weight;
     }
-    for (int m = 0; m < kQueries; ++m) store(d, sum[m], o + m * o_stride + c);
-  });
+  }
+  for (int m = 0; m < kQueries; ++m) {
+    for (int64_t v = 0; v < kVectors; ++v) store(d, out[m][v], o + m * o_stride + v * kLanes);
+    if (sum) sum[m] = total[m];
+  }
+}
+
+// The same for rows of `width` elements.
+template <int kQueries, typename T>
+HWY_INLINE void add_weighted(const float* w, const T* x, const int64_t* at, int64_t count, int64_t width,
+                             float* o, int64_t o_stride, float* sum) {
+  constexpr int64_t kLanes = HWY_LANES(float);
+  for (int64_t c = 0; c < width; sum = nullptr) {
+    const int64_t left = width - c;
+    const auto add = [&]<int kVectors>() HWY_ATTR {
+      add_vectors<kQueries, kVectors>(w, x + c, at, count, std::min(kLanes, left - (kVectors - 1) * kLanes),
+                                      o + c, o_stride, sum);
+      c += kVectors * kLanes;
+    };
+    if (left > 3 * kLanes)
+      add.template operator()<4>();
+    else if (left > kLanes)
+      add.template operator()<2>();
+    else
+      add.template operator()<1>();
+  }
 }
 
 // One or two lanes of one token, with vectors along the keys and then along the head: a few queries would
@@ -383,20 +420,25 @@ HWY_NOINLINE void attention_of_token(const LaneTile<T>& t, float* scratch) {
   std::fill(o, o + kQueries * o_stride, 0.0f);
   const Mask mask = a.mask_of(t.sequence);
   const int64_t position = t.position(0), end = mask.end_key(position + 1, a.key_lengths[t.sequence]);
-  int64_t rows[kKeyTile], next_rows[kKeyTile];
+  int64_t k_rows[2][kKeyTile], v_rows[kKeyTile];  // k_rows: in turn this tile's and the next one's
   const int64_t first = mask.first_key(position) / kKeyTile * kKeyTile;
-  if (first < end) rows_of_keys(a, t.sequence, first, std::min(end, first + kKeyTile), next_rows);
-  for (int64_t k0 = first; k0 < end; k0 += kKeyTile) {
-    constexpr int kAtOnce = 4;
-    const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0, whole = count / kAtOnce * kAtOnce;
+  // The processor itself fetches rows that are so short ahead.
+  const bool fetches = std::min(a.d_qk, a.d_vo) * static_cast<int64_t>(sizeof(T)) > 64;
+  if (first < end)
+    offsets_of_keys(a, t.sequence, first, std::min(end, first + kKeyTile), a.k_stride, k_rows[0]);
+  int turn = 0;
+  for (int64_t k0 = first; k0 < end; k0 += kKeyTile, turn = 1 - turn) {
+    const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
     const int64_t next_count = std::min(end, k1 + kKeyTile) - k1;
-    std::copy(next_rows, next_rows + count, rows);
-    if (next_count > 0) rows_of_keys(a, t.sequence, k1, k1 + next_count, next_rows);
+    const int64_t *const k_at = k_rows[turn], *next_k_at = k_rows[1 - turn];
+    if (next_count > 0) offsets_of_keys(a, t.sequence, k1, k1 + next_count, a.k_stride, k_rows[1 - turn]);
+    if (a.v_stride != a.k_stride) offsets_of_keys(a, t.sequence, k0, k1, a.v_stride, v_rows);
+    const int64_t* const v_at = a.v_stride != a.k_stride ? v_rows : k_at;
     const TileCover cover = mask.cover(position, position + 1, k0, k1);
     if (cover == TileCover::empty) continue;
 
-    for (int64_t j = 0; j < count; ++j) prefetch(v + rows[j] * a.v_stride, a.d_vo);
-    dots<kQueries>(q, q_stride, k, a.k_stride, a.d_qk, rows, count, p);
+    for (int64_t j = 0; j < count && fetches; ++j) prefetch(v + v_at[j], a.d_vo);
+    dots<kQueries>(q, q_stride, k, k_at, count, a.d_qk, p);
     for (int m = 0; m < kQueries; ++m) {
       float* const s = p + m * kKeyTile;
       if (a.cap > 0) {
@@ -422,19 +464,15 @@ HWY_NOINLINE void attention_of_token(const LaneTile<T>& t, float* scratch) {
       sum[m] *= correction;
       if (correction != 1) scale(a.d_vo, correction, o + m * o_stride);
     }
-    for (int64_t j = 0; j < count; ++j)
-      for (int m = 0; m < kQueries; ++m) sum[m] += p[m * kKeyTile + j];
     for (int m = 0; m < kQueries && a.dropout.on(); ++m) {
       const DropoutKey key{dropout_keys.a[m], dropout_keys.b[m]};
       float* const s = p + m * kKeyTile;
+      for (int64_t j = 0; j < count; ++j) sum[m] += s[j];
       for (int64_t j = 0; j < count; ++j)
         s[j] = dropout_bits(key, static_cast<uint32_t>(k0 + j)) >= threshold ? s[j] * keep_scale : 0;
     }
-    for (int64_t j = 0; j < next_count; ++j) prefetch(k + next_rows[j] * a.k_stride, a.d_qk);
-    for (int64_t j = 0; j < whole; j += kAtOnce)
-      add_weighted<kQueries, kAtOnce>(p + j, v, a.v_stride, a.d_vo, rows + j, o, o_stride);
-    for (int64_t j = whole; j < count; ++j)
-      add_weighted<kQueries, 1>(p + j, v, a.v_stride, a.d_vo, rows + j, o, o_stride);
+    for (int64_t j = 0; j < next_count && fetches; ++j) prefetch(k + next_k_at[j], a.d_qk);
+    add_weighted<kQueries>(p, v, v_at, count, a.d_vo, o, o_stride, a.dropout.on() ? nullptr : sum);
   }
   for (int m = 0; m < kQueries; ++m) {
     const int64_t head = t.head(m);

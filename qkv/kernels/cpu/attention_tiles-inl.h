@@ -414,7 +414,7 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
       for_vectors(a.d_vo, [&](int64_t c, int64_t n) HWY_ATTR {
         dot = hn::MulAdd(load_part(d, dout_rows + lane * d_vo + c, n), load_part(d, out + c, n), dot);
       });
-      delta[lane] = sum_of(d, dot);
+      delta[lane] = sum_of(dot);
     }
 
     const int64_t end = mask.end_key(q1, keys);

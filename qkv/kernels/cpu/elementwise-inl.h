@@ -206,7 +206,7 @@ double sum_squares(int64_t n, const float* x) {
       sum = hn::MulAdd(v, v, sum);
       i = end;
     }
-    total += double{sum_of(d, sum)};
+    total += double{sum_of(sum)};
   }
   return total;
 }

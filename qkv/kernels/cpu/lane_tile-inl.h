@@ -20,13 +20,15 @@ HWY_INLINE int64_t row_of_key(const Attention<T>& a, int64_t s, int64_t j) {
   return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows;
 }
 
-// Rows of k and v that hold keys [k0, k1).
+// The places in k or v at which keys [k0, k1) begin. Rows are `stride` apart.
 template <typename T>
-HWY_INLINE void rows_of_keys(const Attention<T>& a, int64_t s, int64_t k0, int64_t k1, int64_t* rows) {
+HWY_INLINE void offsets_of_keys(const Attention<T>& a, int64_t s, int64_t k0, int64_t k1, int64_t stride,
+                                int64_t* offsets) {
   const int64_t* block = a.blocks + a.block_offsets[s] + k0 / a.block_rows;
-  for (int64_t j = k0, within = k0 % a.block_rows; j < k1; ++j, ++within) {
-    if (within == a.block_rows) ++block, within = 0;
-    rows[j - k0] = *block + within;
+  int64_t within = k0 % a.block_rows;
+  for (int64_t j = k0; j < k1; ++block, within = 0) {
+    const int64_t end = std::min(k1, j + a.block_rows - within);
+    for (int64_t at = (*block + within) * stride; j < end; ++j, at += stride) *offsets++ = at;
   }
 }
 

@@ -22,7 +22,7 @@ struct PairTile {
 
   PairTile(const LaneTile<T>& tile, int64_t begin, int64_t end)
       : t(tile), term(tile.a.pair), k0(begin), k1(end) {
-    rows_of_keys(t.a, t.sequence, k0, k1, rows);
+    offsets_of_keys(t.a, t.sequence, k0, k1, 1, rows);
   }
   // Row of a lane in a table of queries, and of a lane's key j in a table of keys.
   int64_t query(int64_t lane) const { return t.row(lane) * t.a.heads + t.head(lane); }

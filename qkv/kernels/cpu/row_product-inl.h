@@ -44,7 +44,7 @@ HWY_INLINE void thin_streams(const RowProduct<T>& p, int64_t begin, int64_t rows
     }
     for (; l < p.k; l += lanes) add(l, std::min(lanes, p.k - l));
     for (int r = 0; r < kRows; ++r)
-      for (int s = 0; s < kStreams; ++s) p.c[r * p.c_stride + j + s * rows] = sum_of(d, sums[r][s]);
+      for (int s = 0; s < kStreams; ++s) p.c[r * p.c_stride + j + s * rows] = sum_of(sums[r][s]);
   }
 }
 
@@ -55,54 +55,70 @@ void thin_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
   thin_streams<kRows, 1>(p, begin + 2 * half, end - begin - 2 * half);
 }
 
-// Rows of A and of B in a tile, whose sums stay in registers.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int64_t kRowsInTile = 6;
-#else
-constexpr int64_t kRowsInTile = 3;
-#endif
-constexpr int64_t kColumnsInTile = 4;
+// A tile: rows of A by rows of B. Its sums stay in registers, as many vectors as each has lanes.
+constexpr int64_t kColumnsInTile = HWY_MIN(4, HWY_LANES(float)),
+                  kRowsInTile = HWY_LANES(float) / kColumnsInTile;
+constexpr int64_t kSumsOfTile = HWY_LANES(float) * HWY_LANES(float);
 
 // Elements of k, rows of A and rows of B that stay in the caches: those of A in L2, eight of B in L1.
-constexpr int64_t kRunOfK = 512, kRowsOfA = 96, kRowsOfB = 128, kPackedRows = 2 * kColumnsInTile;
+constexpr int64_t kRunOfK = 512, kRowsOfA = 96, kRowsOfB = 128, kPackedRows = 8;
 
-// Memory for so many rows of A. B's rows are cleared, since a product with few of them computes with all.
-struct RowBlocks {
-  explicit RowBlocks(int64_t rows)
-      : a(rows * kRunOfK), b(kPackedRows * kRunOfK), sums(rows * kRowsOfB * HWY_LANES(float)) {
-    std::memset(b.data(), 0, kPackedRows * kRunOfK * sizeof(float));
-  }
-  Scratch a, b;
-  Scratch sums;  // a vector for each row and column
+// A tile's part of C, [kRowsInTile, kColumnsInTile] or less.
+struct TileOfC {
+  float* c;
+  int64_t stride, columns;
 };
 
-// Adds the products of `length` elements to the sums of a tile, one vector each, or begins them.
+// Adds the products of `length` elements, a multiple of a vector's, to the sums of a tile. Rows of A and B
+// are `length` apart. In the first run of k sums begin at zero. In the last one they are completed and
+// written to c, in others to `sums`.
 template <int64_t kRows>
-HWY_INLINE void add_tile(const float* a, const float* b, int64_t length, bool first, float* sums) {
+void add_tile(const float* a, const float* b, int64_t length, bool first, bool last, float* sums,
+              const TileOfC& c) {
   const DF d;
   constexpr int64_t kLanes = HWY_LANES(float);
-  VF s[kRows][kColumnsInTile];
-  for (int64_t i = 0; i < kRows; ++i)
-    for (int64_t j = 0; j < kColumnsInTile; ++j)
-      s[i][j] = first ? hn::Zero(d) : hn::LoadU(d, sums + (i * kRowsOfB + j) * kLanes);
+  VF s[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i)
+    s[i] = first || i >= kRows * kColumnsInTile ? hn::Zero(d) : hn::LoadU(d, sums + i * kLanes);
   for (int64_t l = 0; l < length; l += kLanes) {
     VF x[kRows];
-    for (int64_t i = 0; i < kRows; ++i) x[i] = hn::LoadU(d, a + i * kRunOfK + l);
+    for (int64_t i = 0; i < kRows; ++i) x[i] = hn::LoadU(d, a + i * length + l);
     for (int64_t j = 0; j < kColumnsInTile; ++j) {
-      const VF y = hn::LoadU(d, b + j * kRunOfK + l);
-      for (int64_t i = 0; i < kRows; ++i) s[i][j] = hn::MulAdd(x[i], y, s[i][j]);
+      const VF y = hn::LoadU(d, b + j * length + l);
+      for (int64_t i = 0; i < kRows; ++i)
+        s[i * kColumnsInTile + j] = hn::MulAdd(x[i], y, s[i * kColumnsInTile + j]);
     }
   }
-  for (int64_t i = 0; i < kRows; ++i)
-    for (int64_t j = 0; j < kColumnsInTile; ++j) hn::StoreU(s[i][j], d, sums + (i * kRowsOfB + j) * kLanes);
+  if (!last) {
+    for (int64_t i = 0; i < kRows * kColumnsInTile; ++i) hn::StoreU(s[i], d, sums + i * kLanes);
+    return;
+  }
+  sums_of(s);
+  alignas(64) float all[kLanes];
+  hn::Store(s[0], d, all);
+  for (int64_t i = 0; i < kRows; ++i) {
+    const float* from = all + i * kColumnsInTile;
+    if (c.columns == kColumnsInTile)
+      std::memcpy(c.c + i * c.stride, from, kColumnsInTile * sizeof(float));
+    else
+      std::copy_n(from, c.columns, c.c + i * c.stride);
+  }
 }
 
-// Packs `length` elements of `count` rows, with zeros up to a whole vector; other rows are left.
+using AddTile = void (*)(const float*, const float*, int64_t, bool, bool, float*, const TileOfC&);
+template <size_t... i>
+constexpr std::array<AddTile, sizeof...(i)> tiles_by_rows(std::index_sequence<i...> /*rows*/) {
+  return {add_tile<i + 1>...};
+}
+constexpr auto kAddTile = tiles_by_rows(std::make_index_sequence<kRowsInTile>());
+
+// Packs rows of `length` elements `wide` apart, with zeros up to there.
 template <typename T>
-HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t count, int64_t length, float* out) {
+HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t count, int64_t length, int64_t wide,
+                          float* out) {
   const DF d;
   constexpr int64_t kLanes = HWY_LANES(float);
-  for (int64_t r = 0; r < count; ++r, x += stride, out += kRunOfK) {
+  for (int64_t r = 0; r < count; ++r, x += stride, out += wide) {
     int64_t l = 0;
     for (; l + 4 * kLanes <= length; l += 4 * kLanes)
       for (int64_t i = l; i < l + 4 * kLanes; i += kLanes) store(d, load(d, x + i), out + i);
@@ -112,34 +128,33 @@ HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t count, int64_t len
 
 template <typename T>
 void many_rows(const RowProduct<T>& p, int64_t begin, int64_t end) {
-  const DF d;
-  constexpr int64_t kLanes = HWY_LANES(float);
-  const RowBlocks blocks(std::min(kRowsOfA, p.rows));
+  const int64_t most = std::min(kRowsOfA, p.rows), widest = padded(std::min(kRunOfK, p.k)),
+                tiles = (most + kRowsInTile - 1) / kRowsInTile;
+  const bool one_run = p.k <= kRunOfK;
+  const Scratch packed_a(most * widest), packed_b(kPackedRows * widest),
+      sums(one_run ? 0 : tiles * (kRowsOfB / kColumnsInTile) * kSumsOfTile);
   for (int64_t j0 = begin; j0 < end; j0 += kRowsOfB)
     for (int64_t r0 = 0; r0 < p.rows; r0 += kRowsOfA) {
       const int64_t columns = std::min(kRowsOfB, end - j0), rows = std::min(kRowsOfA, p.rows - r0);
       for (int64_t l0 = 0; l0 < p.k; l0 += kRunOfK) {
-        const int64_t length = std::min(kRunOfK, p.k - l0);
-        pack_rows(p.a + r0 * p.a_stride + l0, p.a_stride, rows, length, blocks.a.data());
+        const int64_t length = std::min(kRunOfK, p.k - l0), wide = padded(length);
+        const bool first = l0 == 0, last = l0 + length == p.k;
+        pack_rows(p.a + r0 * p.a_stride + l0, p.a_stride, rows, length, wide, packed_a.data());
+        float* tile = sums.data();
         for (int64_t j = 0; j < columns; j += kPackedRows) {
-          pack_rows(p.b + (j0 + j) * p.b_stride + l0, p.b_stride, std::min(kPackedRows, columns - j), length,
-                    blocks.b.data());
-          for (int64_t r = 0; r < rows;) {
-            const int64_t count = r + kRowsInTile <= rows ? kRowsInTile : 1;
-            for (int64_t g = 0; g < kPackedRows; g += kColumnsInTile) {
-              const float *a = blocks.a.data() + r * kRunOfK, *b = blocks.b.data() + g * kRunOfK;
-              float* sums = blocks.sums.data() + (r * kRowsOfB + j + g) * kLanes;
-              count == 1 ? add_tile<1>(a, b, length, l0 == 0, sums)
-                         : add_tile<kRowsInTile>(a, b, length, l0 == 0, sums);
+          const int64_t n = std::min(kPackedRows, columns - j);
+          float* const b = packed_b.data();
+          pack_rows(p.b + (j0 + j) * p.b_stride + l0, p.b_stride, n, length, wide, b);
+          std::memset(b + n * wide, 0, (kPackedRows - n) * wide * sizeof(float));
+          for (int64_t r = 0; r < rows; r += kRowsInTile)
+            for (int64_t g = 0; g < n; g += kColumnsInTile, tile += one_run ? 0 : kSumsOfTile) {
+              const TileOfC c{p.c + (r0 + r) * p.c_stride + j0 + j + g, p.c_stride,
+                              std::min(kColumnsInTile, n - g)};
+              kAddTile[std::min(kRowsInTile, rows - r) - 1](packed_a.data() + r * wide, b + g * wide, wide,
+                                                            first, last, tile, c);
             }
-            r += count;
-          }
         }
       }
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t j = 0; j < columns; ++j)
-          p.c[(r0 + r) * p.c_stride + j0 + j] =
-              sum_of(d, hn::LoadU(d, blocks.sums.data() + (r * kRowsOfB + j) * kLanes));
     }
 }
 

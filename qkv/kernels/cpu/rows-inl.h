@@ -56,7 +56,7 @@ void residual_norm(const ResidualNorm<T>& a) {
       store(d, s, row.data() + c);
       total = hn::Add(total, s);  // lanes beyond the row are zero
     });
-    const float mean = a.beta ? sum_of(d, total) / static_cast<float>(a.width) : 0;
+    const float mean = a.beta ? sum_of(total) / static_cast<float>(a.width) : 0;
 
     // pass 2: the variance
     const VF vmean = hn::Set(d, mean);
@@ -66,7 +66,7 @@ void residual_norm(const ResidualNorm<T>& a) {
       if (n < lanes) e = hn::IfThenElseZero(hn::FirstN(d, n), e);
       squares = hn::MulAdd(e, e, squares);
     });
-    const float rstd = 1 / std::sqrt(sum_of(d, squares) / static_cast<float>(a.width) + a.epsilon);
+    const float rstd = 1 / std::sqrt(sum_of(squares) / static_cast<float>(a.width) + a.epsilon);
     a.mean[r] = mean;
     a.rstd[r] = rstd;
 
@@ -99,8 +99,8 @@ void residual_norm_grad(const ResidualNormGrad<T>& a) {
       store_part(d, hn::MulAdd(dyv, norm, load_part(d, a.dgamma + c, n)), a.dgamma + c, n);
       if (a.dbeta) store_part(d, hn::Add(dyv, load_part(d, a.dbeta + c, n)), a.dbeta + c, n);
     });
-    const VF mean_g = hn::Set(d, a.dbeta ? sum_of(d, sum_g) / static_cast<float>(a.width) : 0);
-    const VF mean_gn = hn::Set(d, sum_of(d, sum_gn) / static_cast<float>(a.width));
+    const VF mean_g = hn::Set(d, a.dbeta ? sum_of(sum_g) / static_cast<float>(a.width) : 0);
+    const VF mean_gn = hn::Set(d, sum_of(sum_gn) / static_cast<float>(a.width));
 
     // pass 2: d_sum
     for_vectors(a.width, [&](int64_t c, int64_t n) HWY_ATTR {
@@ -135,7 +135,7 @@ inline SumExp sum_exp(int64_t n, const float* z) {
     if (count < lanes) e = hn::IfThenElseZero(hn::FirstN(d, count), e);
     total = hn::Add(total, e);
   });
-  return {highest, sum_of(d, total)};
+  return {highest, sum_of(total)};
 }
 
 inline double log_sum_exp(int64_t n, const float* z) {
@@ -167,7 +167,7 @@ void cross_entropy(const CrossEntropy<T>& a) {
         if (n < lanes) e = hn::IfThenElseZero(hn::FirstN(d, n), e);
         below = hn::Add(below, e);
       });
-      a.losses[r] += a.smoothing * (std::log(sum) - sum_of(d, below) / static_cast<float>(a.vocab));
+      a.losses[r] += a.smoothing * (std::log(sum) - sum_of(below) / static_cast<float>(a.vocab));
     }
     if (!dz) continue;
     const float p_scale = 1 + 2 * a.z_loss * log_z, q_rest = a.smoothing / static_cast<float>(a.vocab);

@@ -48,6 +48,11 @@ HWY_INLINE void store(DF, VF v,
              reinterpret_cast<uint16_t*>(p));
 }
 
+HWY_INLINE int64_t padded(int64_t n) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
+  return (n + lanes - 1) / lanes * lanes;
+}
+
 // Load or store the first n elements, fewer than a vector has. A load fills the rest with zeros; a store
 // leaves the rest alone.
 template <typename T>
@@ -139,6 +144,117 @@ HWY_INLINE void transpose(VF (&x)[HWY_LANES(float)]) {
 #endif
 }
 
+// Elements [c, c + n) of as many rows as a vector has lanes, one vector for each column.
+template <typename T>
+HWY_INLINE void load_columns(const T* const (&rows)[HWY_LANES(float)], int64_t c, int64_t n,
+                             VF (&out)[HWY_LANES(float)]) {
+  for (int64_t i = 0; i < HWY_LANES(float); ++i) out[i] = load_part(DF(), rows[i] + c, n);
+  transpose(out);
+}
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+// The same for n <= 4. Block g of a vector takes row 4 g + r; then each block is transposed.
+HWY_INLINE void load_columns(const float* const (&rows)[HWY_LANES(float)], int64_t c, int64_t n,
+                             VF (&out)[4]) {
+  const __m128i first = _mm_cmpgt_epi32(_mm_set1_epi32(static_cast<int>(n)), _mm_setr_epi32(0, 1, 2, 3));
+  const auto block = [&](int64_t row) HWY_ATTR {
+    return n == 4 ? _mm_loadu_ps(rows[row] + c) : _mm_maskload_ps(rows[row] + c, first);
+  };
+  VF x[4];
+  for (int r = 0; r < 4; ++r) {
+    const __m256 low = _mm256_insertf128_ps(_mm256_castps128_ps256(block(r)), block(4 + r), 1);
+#if HWY_TARGET == HWY_AVX3
+    const __m512 three = _mm512_insertf32x4(_mm512_castps256_ps512(low), block(8 + r), 2);
+    x[r] = VF{_mm512_insertf32x4(three, block(12 + r), 3)};
+#else
+    x[r] = VF{low};
+#endif
+  }
+  const DF d;
+  const hn::Repartition<double, DF> pairs;
+  const auto joined_low = [&](VF a, VF b) HWY_ATTR {
+    return hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  const auto joined_high = [&](VF a, VF b) HWY_ATTR {
+    return hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  const VF low01 = hn::InterleaveLower(d, x[0], x[1]), high01 = hn::InterleaveUpper(d, x[0], x[1]),
+           low23 = hn::InterleaveLower(d, x[2], x[3]), high23 = hn::InterleaveUpper(d, x[2], x[3]);
+  out[0] = joined_low(low01, low23);
+  out[1] = joined_high(low01, low23);
+  out[2] = joined_low(high01, high23);
+  out[3] = joined_high(high01, high23);
+}
+#elif HWY_TARGET == HWY_SCALAR
+HWY_INLINE void load_columns(const float* const (&rows)[1], int64_t c, int64_t n, VF (&out)[4]) {
+  for (int64_t i = 0; i < n; ++i) out[i] = hn::Set(DF(), rows[0][c + i]);
+}
+#endif
+
+// exchanged<n>: the halves of each block of n lanes change places. mixed<n>: the first half of each block is
+// x's, the second y's.
+#if HWY_TARGET == HWY_AVX3
+template <int n>
+HWY_INLINE VF exchanged(VF x) {
+  if constexpr (n == 16) return VF{_mm512_shuffle_f32x4(x.raw, x.raw, 0x4E)};
+  if constexpr (n == 8) return VF{_mm512_shuffle_f32x4(x.raw, x.raw, 0xB1)};
+  return VF{_mm512_permute_ps(x.raw, n == 4 ? 0x4E : 0xB1)};
+}
+template <int n>
+HWY_INLINE VF mixed(VF x, VF y) {
+  constexpr __mmask16 kSecond = n == 16 ? 0xFF00 : n == 8 ? 0xF0F0 : n == 4 ? 0xCCCC : 0xAAAA;
+  return VF{_mm512_mask_blend_ps(kSecond, x.raw, y.raw)};
+}
+#elif HWY_TARGET == HWY_AVX2
+template <int n>
+HWY_INLINE VF exchanged(VF x) {
+  if constexpr (n == 8) return VF{_mm256_permute2f128_ps(x.raw, x.raw, 0x01)};
+  return VF{_mm256_permute_ps(x.raw, n == 4 ? 0x4E : 0xB1)};
+}
+template <int n>
+HWY_INLINE VF mixed(VF x, VF y) {
+  return VF{_mm256_blend_ps(x.raw, y.raw, n == 8 ? 0xF0 : n == 4 ? 0xCC : 0xAA)};
+}
+#else
+template <int n>
+HWY_INLINE VF exchanged(VF x) {
+  constexpr int kLanes = HWY_LANES(float);
+  float from[kLanes], to[kLanes];
+  hn::StoreU(x, DF(), from);
+  for (int i = 0; i < kLanes; ++i) to[i] = from[i ^ (n / 2)];
+  return hn::LoadU(DF(), to);
+}
+template <int n>
+HWY_INLINE VF mixed(VF x, VF y) {
+  constexpr int kLanes = HWY_LANES(float);
+  float to[kLanes], second[kLanes];
+  hn::StoreU(x, DF(), to);
+  hn::StoreU(y, DF(), second);
+  for (int i = 0; i < kLanes; ++i)
+    if (i & (n / 2)) to[i] = second[i];
+  return hn::LoadU(DF(), to);
+}
+#endif
+
+// The sum of all lanes: halves are added until one is left.
+template <int n = HWY_LANES(float)>
+HWY_INLINE float sum_of(VF x) {
+  if constexpr (n < 2)
+    return hn::GetLane(x);
+  else
+    return sum_of<n / 2>(hn::Add(x, exchanged<n>(x)));
+}
+// The same of as many vectors as each has lanes, one in each lane of x[0].
+template <int n = HWY_LANES(float)>
+HWY_INLINE void sums_of(VF (&x)[HWY_LANES(float)]) {
+  if constexpr (n >= 2) {
+    for (int i = 0; i < n / 2; ++i) {
+      const VF y = x[i + n / 2];
+      x[i] = hn::Add(mixed<n>(x[i], y), exchanged<n>(mixed<n>(y, x[i])));
+    }
+    sums_of<n / 2>(x);
+  }
+}
+
 // out[i] = f(x[i]) and out[i] = f(x[i], y[i]), a vector at a time.
 template <typename X, typename O, typename F>
 HWY_INLINE void map(int64_t n, const X* x, O* out, const F& f) {
@@ -157,9 +273,6 @@ HWY_INLINE void map(int64_t n, const X* x, const Y* y, O* out, const F& f) {
   if (i < n) store_tail(d, f(load_tail(d, x + i, n - i), load_tail(d, y + i, n - i)), out + i, n - i);
 }
 
-HWY_INLINE float sum_of(DF d, VF v) {
-  return hn::GetLane(hn::SumOfLanes(d, v));
-}
 HWY_INLINE float max_of(DF d, VF v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }

@@ -1,5 +1,6 @@
 // The SIMD kernels, compiled for each instruction set by Highway, and the choice among them.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -25,6 +26,7 @@
 #include "qkv/kernels/cpu/attention-inl.h"
 #include "qkv/kernels/cpu/attention_tiles-inl.h"
 #include "qkv/kernels/cpu/elementwise-inl.h"
+#include "qkv/kernels/cpu/fast_weights-inl.h"
 #include "qkv/kernels/cpu/product-inl.h"
 #include "qkv/kernels/cpu/row_product-inl.h"
 #include "qkv/kernels/cpu/rows-inl.h"
@@ -53,6 +55,8 @@ void fill_table(KernelTable* table) {
   table->scale = scale;
   table->axpy = axpy;
   table->update = update;
+  table->fast_weights = fast_weights;
+  table->fast_weights_grad = fast_weights_grad;
   table->product = product;
   table->product_scratch = product_scratch;
 }

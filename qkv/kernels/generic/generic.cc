@@ -396,6 +396,73 @@ void update(const Update& u, int64_t n, float* w, const float* g, float* m, floa
   }
 }
 
+void fast_weights(const FastWeights& f, float* state, float* y, float* states, float* c) {
+  const int64_t size = f.d_k * f.d_v;
+  for (int64_t t = 0; t < f.tokens; ++t) {
+    const float *q = f.q + t * f.d_k, *k = f.k + t * f.d_k, *v = f.v + t * f.d_v;
+    float* out = y + t * f.d_v;
+    if (states) std::copy_n(state, size, states + t * size);
+    std::fill_n(c, f.d_v, 0.0F);
+    for (int64_t i = 0; i < f.d_k && f.a; ++i)
+      for (int64_t j = 0; j < f.d_v; ++j) c[j] += f.a[t * f.d_k + i] * state[i * f.d_v + j];
+    std::fill_n(out, f.d_v, 0.0F);
+    for (int64_t i = 0; i < f.d_k; ++i) {
+      const float w = f.w ? f.w[t * f.d_k + i] : 1, b = f.a ? f.b[t * f.d_k + i] : 0;
+      for (int64_t j = 0; j < f.d_v; ++j) {
+        float& s = state[i * f.d_v + j];
+        s = w * s + b * c[j] + k[i] * v[j];
+        out[j] += q[i] * s;
+      }
+    }
+  }
+  if (states) std::copy_n(state, size, states + f.tokens * size);
+}
+
+// With G the gradient of S_t and c = S_{t-1}^T a:
+//   G += q dy^T;  dq = S_t dy;  dk = G v;  dv = G^T k;  dw = rows of G . S_{t-1};  db = G c;
+//   dc = G^T b;  da = S_{t-1} dc;  the gradient of S_{t-1} is diag(w) G + a dc^T.
+void fast_weights_grad(const FastWeightsGrad& g) {
+  const FastWeights& f = g.forward;
+  const int64_t n = f.d_v;
+  float *c = g.memory, *dc = c + n;
+  for (int64_t t = f.tokens - 1; t >= 0; --t) {
+    const float *before = g.states + t * f.d_k * n, *after = before + f.d_k * n, *dy = g.dy + t * n,
+                *v = f.v + t * n;
+    float* dv = g.dv + t * n;
+    std::fill_n(c, 2 * n, 0.0F);
+    std::fill_n(dv, n, 0.0F);
+    for (int64_t i = 0; i < f.d_k && f.a; ++i)
+      for (int64_t j = 0; j < n; ++j) c[j] += f.a[t * f.d_k + i] * before[i * n + j];
+    for (int64_t i = 0; i < f.d_k; ++i) {
+      const int64_t at = t * f.d_k + i;
+      float dq = 0, dk = 0, dw = 0, db = 0;
+      for (int64_t j = 0; j < n; ++j) {
+        float& s = g.state[i * n + j];
+        s += f.q[at] * dy[j];
+        dq += after[i * n + j] * dy[j];
+        dk += s * v[j];
+        dv[j] += s * f.k[at];
+        dw += s * before[i * n + j];
+        db += s * c[j];
+        if (f.a) dc[j] += s * f.b[at];
+        if (f.w) s *= f.w[at];
+      }
+      g.dq[at] = dq;
+      g.dk[at] = dk;
+      if (g.dw) g.dw[at] = dw;
+      if (f.a) g.db[at] = db;
+    }
+    for (int64_t i = 0; i < f.d_k && f.a; ++i) {
+      const int64_t at = t * f.d_k + i;
+      g.da[at] = 0;
+      for (int64_t j = 0; j < n; ++j) {
+        g.da[at] += before[i * n + j] * dc[j];
+        g.state[i * n + j] += f.a[at] * dc[j];
+      }
+    }
+  }
+}
+
 template <typename T>
 TypedKernels<T> typed_kernels() {
   return {to_f32<T>,        from_f32<T>,        add<T>,           dropout<T>,
@@ -416,6 +483,8 @@ const KernelTable& generic_kernels() {
                                     scale,
                                     axpy,
                                     update,
+                                    fast_weights,
+                                    fast_weights_grad,
                                     nullptr,
                                     nullptr};
   return table;

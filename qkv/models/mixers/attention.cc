@@ -51,6 +51,10 @@ MixerCost AttentionMixer::cost(const ModelSpec& spec, bool causal) const {
     cost.remembered = 0;
   }
   const int64_t qkv = cost.projected;
+  if (a.gated) {  // with the rest and apart, and joined with what it is the gate of
+    cost.projected += qkv + 4 * a.gate_columns();
+    cost.multiplications += spec.width * a.gate_columns();
+  }
   // Columns that are turned, cut off, spread or normalised are kept beside those that they are made of.
   if (a.rotary.width > 0) cost.projected += qkv;
   if (a.clip > 0) cost.projected += qkv;

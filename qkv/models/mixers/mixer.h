@@ -37,6 +37,14 @@ struct MixerCost {
   int64_t state = 0;            // numbers that decoding stores per sequence, whatever its length
 };
 
+// Throws Error naming mixer `name` unless it stands in blocks that read the tokens in turn; `decoder`: of a
+// decoder.
+void check_reads_in_turn(const ModelSpec& spec, const char* name, bool decoder);
+
+// Throws Error if the width of a stack cannot be cut into the heads of mixer `name`; their number is `key` in
+// configurations.
+void check_heads(const ModelSpec& spec, const char* name, int64_t heads, const char* key);
+
 // A mixer is a struct with its fields and:
 //
 //   static constexpr const char* kName;     its name as model.mixer
@@ -45,6 +53,7 @@ struct MixerCost {
 //   static constexpr bool kKnowsOrder;      it tells the order of tokens without positions
 //   template <typename Spec, typename Visitor>
 //   static void for_each_field(Spec& mixer, Visitor& v);   its fields, as in spec_schema.h
+//   void derive(int64_t width);             optional: sets fields that are 0, for blocks of this width
 //   void check(const ModelSpec& spec) const;               throws Error if it does not fit the rest
 //   std::unique_ptr<Sublayer> make(const MixerPlace& place) const;
 //   MixerCost cost(const ModelSpec& spec, bool causal) const;   causal: no token sees those after it

@@ -7,11 +7,7 @@ namespace qkv {
 
 template <Cell cell>
 void RecurrenceMixer<cell>::check(const ModelSpec& s) const {
-  qkv::check(s.has_blocks() && !s.recurrence.any(),
-             "model: mixer {}: of blocks; model.encoder or model.decoder name a recurrence instead of them",
-             kName);
-  qkv::check(s.order == Order::stack, "model: mixer {}: it reads tokens in turn, not in order {}", kName,
-             name_of(s.order));
+  check_reads_in_turn(s, kName, false);
   qkv::check(
       s.architecture == Architecture::decoder || s.width % 2 == 0,
       "model: mixer {}: an encoder's reads both ways, each with half of the width, which must be even, "

@@ -202,9 +202,20 @@ void resolve_scaling(RotarySpec& r, const RotarySpec& inherited, const Given& gi
   if (!given("model.rotary_long_factors")) r.long_factors.clear();
 }
 
+// Sizes that follow from the width. Similarities that may be negative have no sum to divide by.
+void resolve_mixer(BlockSpec& s, int64_t width, const Given& given) {
+  s.mixer.derive(width);
+  const auto* linear = s.mixer.get_if<LinearAttentionMixer>();
+  if (linear == nullptr || given("model.linear_normalised")) return;
+  LinearAttentionMixer m = *linear;
+  m.normalised = m.features != FeatureMap::identity && m.features != FeatureMap::unit;
+  s.mixer = m;
+}
+
 // Derives keys of a kind from those that its section gives. `inherited`: the block that supplies the
 // others.
 void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) {
+  if (given("model.mixer") || given("model.linear_features")) resolve_mixer(s, s.width, given);
   AttentionSpec& a = s.attention;
   if (given("model.heads") && !given("model.kv_heads") &&
       inherited.attention.kv_heads == inherited.attention.heads)
@@ -221,6 +232,7 @@ void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) 
   without_vectors.kind = RelativeAttention::none;
   if (a.relative == without_vectors) a.relative = {};
   if (!s.mixer.attends()) {
+    if (inherited.mixer.attends() && !given("model.attention_gate")) a.gated = false;
     if (is_of_blocks(s.positions) && !given("model.positions")) s.positions = Positions::none;
     if (!given("model.relative_attention")) a.relative = {};
   }
@@ -624,6 +636,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
   ModelSpec& m = c.model;
   resolve_lora(c, given, path);
   if (c.from.empty()) {
+    resolve_mixer(m, m.width, given);
     resolve_recurrence(m, given, chosen);
     resolve_relative(m, given);
     resolve_heads(m, given, path);

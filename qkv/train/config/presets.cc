@@ -158,6 +158,69 @@ attention_bias = false
 feed_forward_bias = false
 tied = false)",
      3.5, 2},
+    {"mamba", "Gu & Dao 2023: a selective scan in each layer, and no feed-forward networks", R"(
+mixer = "mamba"
+hidden = 0
+normalization = "rms")"},
+    {"mamba2", "Dao & Gu 2024: the same with one decay for all channels of a head", R"(
+mixer = "mamba2"
+mamba2_head_width = 32
+mamba2_state = 64
+hidden = 0
+normalization = "rms")"},
+    {"rwkv4", "Peng et al. 2023: RWKV, weighted means of all tokens so far, each token read with the last",
+     R"(
+mixer = "rwkv4"
+channel_mix = "rwkv4"
+activation = "relu_squared"
+embedding_norm = true
+feed_forward_bias = false
+tied = false)"},
+    {"rwkv7", "Peng et al. 2025: RWKV-7, a matrix of each head that forgets and learns by a delta rule", R"(
+mixer = "rwkv7"
+channel_mix = "rwkv7"
+activation = "relu_squared"
+embedding_norm = true
+feed_forward_bias = false
+tied = false)"},
+    {"qwen3-next", "Qwen Team 2025: three layers of Gated DeltaNet, then one of gated attention", R"(
+positions = "rotary"
+layer_kinds = ["linear", "linear", "linear", "default"]
+kind.linear.mixer = "gated_delta"
+attention_gate = true
+query_key_norm = "heads_plus_one"
+normalization = "rms_plus_one"
+norm_epsilon = 1e-6
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false)",
+     8.0 / 3, 2},
+    {"lfm2", "Liquid AI 2025: two layers of gated convolutions, then one of attention", R"(
+positions = "rotary"
+rotary_base = 1e6
+layer_kinds = ["convolution", "convolution", "default"]
+kind.convolution.mixer = "convolution"
+query_key_norm = "heads"
+normalization = "rms"
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false)",
+     8.0 / 3, 2},
+    {"jamba", "Lieber et al. 2024: layers of Mamba, and every fourth of attention without positions", R"(
+positions = "none"
+layer_kinds = ["mamba", "mamba", "default", "mamba"]
+kind.mamba.mixer = "mamba"
+kind.mamba.mamba_norms = true
+normalization = "rms"
+norm_epsilon = 1e-6
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+tied = false)",
+     3.5, 2},
     {"deepseek-mla", "DeepSeek-AI 2024: multi-head latent attention", R"(
 positions = "rotary"
 rotary_width = 16

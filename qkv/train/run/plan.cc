@@ -37,6 +37,10 @@ struct Columns {
                     ? 2 * width
                     : 0) +
                (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0) +
+               (m.channel_mix == ChannelMix::none    ? 0
+                : m.channel_mix == ChannelMix::rwkv4 ? 6
+                                                     : 2) *
+                   width +
                // The branch of a block's own input, and the inputs of this layer as all layers' are made.
                (m.layer_input_width > 0 ? 3 * width + 10 * m.layer_input_width : 0)),
         affinities(m.experts.count) {}

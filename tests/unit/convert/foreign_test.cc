@@ -1,14 +1,17 @@
-// Models of llama2.c and CTranslate2, and mutations of them.
+// Models of llama2.c, rwkv.cpp and CTranslate2, and mutations of them.
 // Covers: qkv/convert/llama2c.cc, qkv/convert/ctranslate2_dir.cc, qkv/convert/foreign_model.cc
+// Covers: qkv/convert/rwkv_file.cc
 // Covers: qkv/io/container/ctranslate2.cc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <random>
 
 #include "qkv/base/file.h"
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/llama2c.h"
+#include "qkv/convert/rwkv_file.h"
 #include "qkv/io/container/ctranslate2.h"
 #include "qkv/text/sentencepiece_file.h"
 #include "tests/unit/expect_error.h"
@@ -205,14 +208,127 @@ TEST(Ctranslate2, RejectsWhatItCannotRead) {
   EXPECT_FALSE(is_ctranslate2("PK\3\4 an archive"));
 }
 
+// x as f16, which has it.
+uint16_t half_of(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits >> 16 & 0x8000U, exponent = (bits >> 23 & 0xFFU) - 112,
+                 digits = bits >> 13 & 0x3FFU;
+  return static_cast<uint16_t>(sign | exponent << 10 | digits);
+}
+
+// A model of rwkv.cpp of width 4 and hidden 6, a vocabulary of 5, whose numbers are small; of generation 4,
+// or 7 with two heads. `type`: of its matrices, f32 or f16.
+std::string rwkv(int generation, int layers, int type = 0) {
+  std::string out;
+  for (const uint32_t n : {0x67676d66U, 101U, 5U, 4U, static_cast<uint32_t>(layers), 0U})
+    put<uint32_t>(out, n);
+  int next = 0;
+  const auto add = [&](const std::string& name, const std::vector<int32_t>& sizes, float sign = 1) {
+    const bool half = type == 1 && sizes.size() == 2;
+    put<int32_t>(out, static_cast<int32_t>(sizes.size()));
+    put<int32_t>(out, static_cast<int32_t>(name.size()));
+    put<int32_t>(out, half ? 1 : 0);
+    int32_t count = 1;
+    for (const int32_t n : sizes) put<int32_t>(out, n), count *= n;
+    out += name;
+    for (int32_t i = 0; i < count; ++i) {
+      const float x = sign * (0.5F + static_cast<float>(next++ % 7) / 8);
+      half ? put<uint16_t>(out, half_of(x)) : put<float>(out, x);
+    }
+  };
+  const auto norm = [&](const std::string& name) {
+    add(name + ".weight", {4});
+    add(name + ".bias", {4});
+  };
+  add("emb.weight", {4, 5});
+  for (int l = 0; l < layers; ++l) {
+    const std::string f = fmt::format("blocks.{}.", l);
+    if (l == 0) norm(f + "ln0");
+    norm(f + "ln1");
+    norm(f + "ln2");
+    for (const char* name : {"key", "value", "receptance", "output"})
+      add(f + "att." + name + ".weight", {4, 4});
+    add(f + "ffn.key.weight", {4, 6});
+    add(f + "ffn.value.weight", {6, 4});
+    if (generation == 4) {
+      add(f + "att.time_decay", {4}, -1);
+      add(f + "att.time_first", {4});
+      for (const char* name :
+           {"att.time_mix_k", "att.time_mix_v", "att.time_mix_r", "ffn.time_mix_k", "ffn.time_mix_r"})
+        add(f + name, {4});
+      add(f + "ffn.receptance.weight", {4, 4});
+      continue;
+    }
+    add(f + "att.x_rwkvag", {4, 1, 6});
+    for (const char* name : {"w", "a", "v", "g"}) {
+      if (l == 0 && *name == 'v') continue;
+      add(fmt::format("{}att.{}1", f, name), {4, 3});
+      add(fmt::format("{}att.{}2", f, name), {3, 4});
+      if (*name != 'g') add(fmt::format("{}att.{}0", f, name), {4, 1, 1});
+    }
+    add(f + "att.k_k", {4, 1, 1});
+    add(f + "att.k_a", {4, 1, 1});
+    add(f + "att.r_k", {2, 2});
+    norm(f + "att.ln_x");
+    add(f + "ffn.x_k", {4, 1, 1});
+  }
+  norm("ln_out");
+  add("head.weight", {4, 5});
+  return out;
+}
+
+TEST(Rwkv, BothGenerationsAreRead) {
+  for (const int generation : {4, 7})
+    for (const int layers : {1, 3}) {
+      const auto model = parse_rwkv(rwkv(generation, layers), "a", 9);
+      EXPECT_EQ(family_for(model->spec()).model_type, generation == 4 ? "rwkv" : "qkv");
+      EXPECT_EQ(model->spec().context, 9);
+      EXPECT_EQ(model->spec().hidden, 6);
+      const Tensor tokens = value(*model, "embedding.token");
+      EXPECT_EQ(tokens.shape(), Shape({5, 4}));
+      EXPECT_EQ(tokens.values<float>()[8], 0.5F + 1.0F / 8);
+      const auto halves = parse_rwkv(rwkv(generation, layers, 1), "a", 9);  // which these numbers are
+      for (const Parameter& p : model->parameters().all())
+        EXPECT_TRUE(std::ranges::equal(p.value.values<float>(), value(*halves, p.name).values<float>()))
+            << p.name;
+    }
+}
+
+TEST(Rwkv, WhatIsWrongIsNamed) {
+  const auto refuse = [](const std::string& bytes, const std::string& why) {
+    expect_error([&] { parse_rwkv(bytes, "m.bin", 9); }, {"m.bin", why});
+  };
+  const std::string good = rwkv(7, 2);
+  std::string version = good, other = good, type = good, large = good;
+  version[4] = 102;
+  refuse(version, "version 102");
+  refuse("what?", "no model of rwkv.cpp");
+  refuse(good.substr(0, good.size() - 1), "ends");
+  other.replace(other.find("blocks.0.att.r_k"), 16, "blocks.0.att.q_k");
+  refuse(other, "generations 4 and 7");
+  type[24 + 8] = 5;
+  refuse(type, "type 5");
+  large[24 + 12 + 3] = 1;
+  refuse(large, "dimension");
+  std::string missing = good;
+  missing.replace(missing.find("ln_out.bias"), 11, "ln_out.bier");
+  refuse(missing, "ln_out.bias");
+  EXPECT_FALSE(is_rwkv_file("fm"));
+  EXPECT_TRUE(is_rwkv_file(good));
+}
+
 // Each file, cut off anywhere and with bytes changed, is read or rejected.
 TEST(ForeignFiles, DamagedOnesAreRejected) {
   Variables v(6);
   v.add<int8_t>("a", {2, 2}, kI8, {10, -20, 30, 127});
   v.add<float>("a_scale", {2}, kF32, {10, 2});
   v.alias("b", "a");
-  const std::string files[] = {std::string(1, '\0') + v.bytes(), "\1" + llama2c(true, true).substr(0, 400),
-                               "\1" + llama2c(false, false), "\2" + tokenizer_of(261)};
+  const std::string files[] = {std::string(1, '\0') + v.bytes(),
+                               "\1" + llama2c(true, true).substr(0, 400),
+                               "\1" + llama2c(false, false),
+                               "\3" + tokenizer_of(261),
+                               "\2" + rwkv(4, 3),
+                               "\2" + rwkv(7, 2)};
   std::mt19937 random(1);
   const char* const pieces[] = {"\xFF\xFF\xFF\xFF", "\1", "a_scale", "\x7F\xFF"};
   const auto replace = [](std::string& s, size_t at, const char* piece) { s.replace(at, 4, piece); };

@@ -238,5 +238,28 @@ TEST_F(PromptCacheTest, EnginesGoOnWithWhatOthersRead) {
   }
 }
 
+// A prompt from a file replaces another that was kept, or is itself not kept.
+TEST_F(PromptCacheTest, EnginesKeepNoMoreThanTheyMayBesideIt) {
+  PromptCache cache(folder_.path(), ensemble_);
+  Engine writer(*model_, {.kept_tokens = 60});
+  writer.add({.prompt = counted(20), .max_new_tokens = 4});
+  while (writer.step(nullptr)) {
+  }
+  writer.save_kept(cache);
+  for (const int64_t kept_tokens : {0, 30}) {
+    Engine engine(*model_, {.kept_tokens = kept_tokens, .prompt_cache = &cache});
+    engine.add({.prompt = Tokens(12, 3), .max_new_tokens = 4});
+    while (engine.step(nullptr)) {
+    }
+    EXPECT_EQ(engine.kept(), kept_tokens > 0 ? 15 : 0);
+    engine.add({.prompt = counted(20), .max_new_tokens = 4});
+    while (engine.step(nullptr)) {
+    }
+    EXPECT_EQ(engine.spared(), 19);
+    EXPECT_LE(engine.kept(), kept_tokens);
+    EXPECT_TRUE(engine.kept() > 0 || engine.bytes() == 0);
+  }
+}
+
 }  // namespace
 }  // namespace qkv

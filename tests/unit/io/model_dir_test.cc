@@ -322,8 +322,8 @@ TEST_P(BadModelDir, BrokenOrMissingFiles) {
 
 TEST_P(BadModelDir, ModelType) {
   Json c = config_;
-  c["model_type"] = "mamba";
-  refuse_config(c, {"model_type", "\"mamba\"", "gpt2", "qkv"});
+  c["model_type"] = "hyena";
+  refuse_config(c, {"model_type", "\"hyena\"", "gpt2", "qkv"});
   c["model_type"] = 3;
   refuse_config(c, {"model_type", "string"});
   c.erase("model_type");

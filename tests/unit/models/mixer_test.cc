@@ -32,6 +32,17 @@ ModelSpec spec_of(MixerKind kind) {
   s.positions = s.mixer.attends() ? Positions::rotary : Positions::none;
   if (s.mixer.attends()) s.attention.rotary.width = 2;
   if (s.mixer.get_if<LatentMixer>() != nullptr) s.mixer = LatentMixer{3, 4};
+  if (s.mixer.get_if<Mamba2Mixer>() != nullptr) {
+    Mamba2Mixer m;
+    m.head_width = 4;
+    s.mixer = m;
+  }
+  if (s.mixer.get_if<ConvolutionMixer>() != nullptr) {
+    ConvolutionMixer m;
+    m.kernel = 9;  // sees the longest text
+    s.mixer = m;
+  }
+  s.mixer.derive(s.width);
   s.init_std = 0.4F;
   return s;
 }
