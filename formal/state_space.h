@@ -71,7 +71,8 @@ Matrix<T> state_space_dual(const Matrix<T>& X, const Vector<T>& steps, const T& 
     const T& step = steps[t - 1];
     const T keep = exp(T(step * A));
     H = H * keep + Vector<T>(column(X, t)) * Vector<T>(column(B, t)).transpose() * step;
-    column(Y, t) = H * Vector<T>(column(C, t)) + Vector<T>(column(X, t)) * D;
+    column(Y, t) = H * Vector<T>(column(C, t));
+    column(Y, t) += Vector<T>(column(X, t)) * D;
   }
   return Y;
 }
