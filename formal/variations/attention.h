@@ -39,7 +39,7 @@ inline MaskMatrix varied_mask(Index n, std::size_t l, const VariedHyperparameter
     for (Index t_x = 1; t_x <= n; ++t_x)
       if (entry(Mask, t_z, t_x) && !pattern.sees(t_z, t_x, h.bidirectional ? n : 0))
         entry(Mask, t_z, t_x) = false;
-  if (h.shares(l)) see_others(Mask);
+  if (h.shares(l) && !h.hashing.hashes(n)) see_others(Mask);
   return Mask;
 }
 
@@ -198,10 +198,19 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
       add_relative(S_distance, i, q, k, W, place.Mask, place.tables->P, place.s, h);
       S += S_distance * T(scale);
     }
+    const bool hashed = shared_query_key && h.hashing.hashes(l_x);
+    MaskMatrix Mask = place.Mask;
+    Matrix<double> N;
+    if (hashed) {
+      N = sightings<T>(h.hashing, W.R[static_cast<std::size_t>(i)], q, place.Mask);
+      Mask = (N.array() > 0).template cast<typename MaskMatrix::Scalar>();
+      see_others(Mask);
+    }
     for (Index t_z = 1; t_z <= l_z; ++t_z)
       for (Index t_x = 1; t_x <= l_x; ++t_x) {
         T& s = entry(S, t_z, t_x);
-        if (!entry(place.Mask, t_z, t_x)) {
+        if (hashed && entry(Mask, t_z, t_x)) s += std::log(entry(N, t_z, t_x));
+        if (!entry(Mask, t_z, t_x)) {
           s = T(-std::numeric_limits<double>::infinity());
           continue;
         }

@@ -9,7 +9,9 @@
 #include <functional>
 #include <vector>
 
+#include "formal/attention_free.h"
 #include "formal/fast_weights.h"
+#include "formal/hashing.h"
 #include "formal/random_features.h"
 #include "formal/theta.h"
 
@@ -60,8 +62,8 @@ enum class Alibi { none, by_powers, evens_first, scaled, by_sign };
 enum class RelativeAttention { none, Shaw, Shaw_both, Transformer_XL, disentangled };
 
 // Mixers combine tokens: self-attention, a recurrence, the mean of the tokens so far, fast weights, states
-// behind a short convolution, a convolution alone, RWKV's time mixing, or attention by
-// random features.
+// behind a short convolution, a convolution alone, RWKV's time mixing, attention by random features, or the
+// attention-free transformer's.
 enum class Mixer {
   attention,
   LSTM,
@@ -75,7 +77,8 @@ enum class Mixer {
   convolution,
   RWKV_4,
   RWKV_7,
-  random_features
+  random_features,
+  AFT
 };
 // Perceptrons that also read the column before: RWKV's channel mixing.
 enum class ChannelMix { none, RWKV_4, RWKV_7 };
@@ -91,6 +94,8 @@ struct StateShape {
   RandomMap map = RandomMap::positive;  // random features: their map, vectors [D x d_e / heads], and gates
   Matrix<double> vectors;
   bool gated = false;
+  formal::AFT aft = formal::AFT::full;  // AFT: its form, window and heads, and the rank of its weights
+  Index window = 1, aft_rank = 0;
   double low = 0, high = 0;  // Mamba-2: limits of steps; high 0: none
 };
 
@@ -184,6 +189,7 @@ struct VariedHyperparameters : Hyperparameters {
   std::vector<SparsePattern> patterns;  // layer l has the ((l - 1) mod size) + 1-th; empty: all tokens
   bool global_projections = false;      // tokens that see all have a W of their own (Longformer)
   std::vector<bool> shared_query_key;   // by layer: keys are queries of unit mean square (Reformer)
+  Hashing hashing;                      // of these layers (formal/hashing.h)
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool scaled_by_layer = false;         // and 1 / l in layer l
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
@@ -292,6 +298,7 @@ struct VariedHyperparameters : Hyperparameters {
     h.query_key_norm = QueryKeyNorm::none;
     h.patterns.clear();
     h.shared_query_key.clear();
+    h.hashing = {};
     return h;
   }
 };

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "formal/attention_free.h"
 #include "formal/fast_weights.h"
 #include "formal/normalization.h"
 #include "formal/random_features.h"
@@ -242,12 +243,24 @@ Matrix<T> by_random_features(const Matrix<T>& X, const VariedMixer<T>& theta,
   return affine(theta.W_o, Y, theta.b_o);
 }
 
+// W_o (sigmoid(q[t]) .* y[t]) of queries, keys and values that are affine in X.
+template <typename T>
+Matrix<T> by_attention_free(const Matrix<T>& X, const VariedMixer<T>& theta, const VariedHyperparameters& h) {
+  const StateShape& s = h.state;
+  const Matrix<T> K = affine(theta.W_k, X, theta.b_k), V = affine(theta.W_v, X, theta.b_v),
+                  W = s.aft_rank > 0 ? Matrix<T>(theta.w * theta.w_s.transpose()) : theta.w,
+                  Y = attention_free(s.aft, W, s.window, K, V, !h.bidirectional),
+                  G = sigmas(affine(theta.W_q, X, theta.b_q));
+  return affine(theta.W_o, Matrix<T>(G.cwiseProduct(Y)), theta.b_o);
+}
+
 // X [d_e x l] -> [d_e x l]: a recurrence from a state of zeros, of an encoder both ways; W_o of the means of
-// W_v X (Zhang et al. 2018); fast weights; random features; a convolution and states behind it; or RWKV,
+// W_v X (Zhang et al. 2018); fast weights; random features; AFT; a convolution and states behind it; or RWKV,
 // whose first layer leaves its values for later ones. REQUIRES: the mixer is not attention.
 template <typename T>
 Matrix<T> varied_mixer(const Matrix<T>& X, const VariedMixer<T>& theta, const VariedHyperparameters& h,
                        Matrix<T>& first) {
+  if (h.mixer == Mixer::AFT) return by_attention_free(X, theta, h);
   if (h.mixer == Mixer::random_features) return by_random_features(X, theta, h);
   if (h.mixer == Mixer::RWKV_4) return time_mixing_4(X, theta);
   if (h.mixer == Mixer::RWKV_7) return time_mixing_7(X, theta, h, first);

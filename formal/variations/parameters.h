@@ -91,11 +91,14 @@ struct VariedAttention {
   Matrix<T> W_c, W_cq;  // projections to latents: [d_latent + d_rot x d_e], [d_query_latent x d_e]
   Vector<T> b_c, b_cq, gamma_c, gamma_cq;
 
+  std::vector<Matrix<double>> R;  // rotations of each head (formal/hashing.h), which do not learn
+
   VariedAttention() = default;
   // Queries are projections of d_x entries, keys and values of d_z.
   VariedAttention(const VariedHyperparameters& h, Index d_x, Index d_z, bool shared_query_key)
       : W(h.H, h.d_attn, h.d_mid, h.d_query_latent > 0 ? h.d_query_latent : d_x,
           h.d_latent > 0 ? h.d_latent : d_z, d_x) {
+    if (shared_query_key) R = h.hashing.R;
     if (!h.head_sizes.empty()) {
       for (Index i = 0; i < h.H; ++i)
         W.head[static_cast<std::size_t>(i)] = AttentionParameters<T>(h.size(i), h.size(i), d_x, d_z);
@@ -199,6 +202,7 @@ struct VariedMixer {
   Matrix<T> W_w1, W_w2, W_a1, W_a2, W_v1, W_v2, W_g1, W_g2;
   Vector<T> b_w, b_a, b_v2, key_scale, key_rate, gamma_y, beta_y;
   Matrix<double> vectors;  // drawn for random features, not learned
+  Matrix<T> w, w_s;        // AFT: weights of positions, or [l_max x rank] whose product w w_s^T they are
 
   VariedMixer() = default;
   VariedMixer(const VariedHyperparameters& h, bool first_layer) {
@@ -218,6 +222,19 @@ struct VariedMixer {
       vectors = h.state.vectors;
       W_beta = matrix_if<T>(h.state.gated, h.state.heads, h.d_e);
       b_beta = vector_if<T>(h.state.gated, h.state.heads);
+      return;
+    }
+    if (h.mixer == Mixer::AFT) {
+      W_q = W_k = W_v = W_o = matrix_if<T>(true, h.d_e, h.d_e);
+      b_q = b_k = b_v = b_o = vector_if<T>(true, h.d_e);
+      const StateShape& s = h.state;
+      const bool pairs = s.aft == AFT::full || s.aft == AFT::local, conv = s.aft == AFT::conv;
+      const Index distances = h.bidirectional ? 2 * s.window - 1 : s.window;
+      w = matrix_if<T>(pairs || conv, conv ? s.heads : h.l_max,
+                       conv             ? distances
+                       : s.aft_rank > 0 ? s.aft_rank
+                                        : h.l_max);
+      w_s = matrix_if<T>(pairs && s.aft_rank > 0, h.l_max, s.aft_rank);
       return;
     }
     if (h.mixer == Mixer::linear_attention || h.mixer == Mixer::delta_rule) {
@@ -313,6 +330,8 @@ struct VariedMixer {
     visit_parameter(prefix + "key_rate", f, p.key_rate...);
     visit_parameter(prefix + "gamma_y", f, p.gamma_y...);
     visit_parameter(prefix + "beta_y", f, p.beta_y...);
+    visit_parameter(prefix + "w", f, p.w...);
+    visit_parameter(prefix + "w_s", f, p.w_s...);
     visit_parameter(prefix + "W_o", f, p.W_o...);
     visit_parameter(prefix + "b_o", f, p.b_o...);
   }

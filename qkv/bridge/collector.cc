@@ -46,12 +46,14 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
     if (hidden_states) add_hidden(stack, prefix, layers, batch);
     if (attentions)
       for (int64_t l = 0, next = 0; l < layers; ++l) {
-        if (!its_spec.block(l).mixer.attends()) continue;
-        places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
-            {fmt::format("{}attentions.{}", prefix, next++)},
-            &batch,
-            &batch,
-            its_spec.block(l).attention.heads};
+        const BlockSpec& block = its_spec.block(l);
+        if (!block.mixer.attends()) continue;
+        const bool hashes = block.attention.hashes(l) && batch.columns > block.attention.hashing.chunk;
+        places_[fmt::format("{}.block.{}.attention.{}", stack, l, hashes ? "chunks" : "probabilities")] = {
+            {fmt::format("{}attentions.{}", prefix, next++)}, &batch, &batch, block.attention.heads};
+        if (hashes)
+          places_[fmt::format("{}.block.{}.attention.buckets", stack, l)] = {
+              {fmt::format("{}buckets.{}", prefix, l)}, &batch, &batch, block.attention.heads};
       }
   };
   if (both) add("encoder", "encoder_", spec.encoder_layers, inputs.source, spec.encoder_spec());
@@ -83,6 +85,23 @@ void Collector::visit(std::string_view name, Tensor& value) {
 void Collector::visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) {
   const Place& place = places_.at(std::string(name));
   if (banded_) return visit_banded(place, s, h, p);
+  if (name.ends_with(".buckets")) {
+    Tensor& all = found[place.names[0]];
+    if (!all.defined()) all = Tensor::zeros({place.rows->rows, place.heads, p.dim(0), p.dim(1)}, DType::i64);
+    // Those of a later round are behind those of an earlier one; only a batch with padding has a last bucket.
+    int64_t in_round = 1;
+    for (const int64_t n : spec_.block(layer_of(place)).attention.hashing.buckets) in_round *= n;
+    in_round += std::ssize(place.rows->ids) < place.rows->rows * p.dim(1) ? 1 : 0;
+    for (int64_t r = 0; r < p.dim(0); ++r)
+      std::ranges::transform(p.row<float>(r), all.mutable_part<int64_t>(s, h, r).begin(),
+                             [&](float x) { return static_cast<int64_t>(x) + r * in_round; });
+    return;
+  }
+  if (name.ends_with(".chunks")) {  // all sequences are filled up to the same length
+    Tensor& all = found_at(place, {place.rows->rows, place.heads, p.dim(0), p.dim(1), p.dim(2)});
+    std::ranges::copy(p.values<float>(), all.mutable_part<float>(s, h).begin());
+    return;
+  }
   if (chunks_of(place) > 0) return visit_chunked(place, s, h, p);
   const int64_t queries = place.rows->columns, keys = place.keys->columns;
   Tensor& all = found_at(place, {place.rows->rows, place.heads, queries, keys});

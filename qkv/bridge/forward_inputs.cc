@@ -11,6 +11,25 @@
 
 namespace qkv {
 
+void take_rotations(TensorFile& in, Transformer& model, const std::string& path) {
+  constexpr std::string_view kBegin = "rotations.";
+  const char* stack = model.spec().architecture == Architecture::encoder ? "encoder" : "decoder";
+  for (auto it = in.tensors.begin(); it != in.tensors.end();) {
+    const auto& [name, given] = *it;
+    if (!name.starts_with(kBegin)) {
+      ++it;
+      continue;
+    }
+    Parameter* p = model.parameters().find(
+        fmt::format("{}.block.{}.attention.rotations", stack, name.substr(kBegin.size())));
+    check(p != nullptr, "{}: {}: the model has no such layer that attends by hashes", path, name);
+    check(given.shape() == p->shape && given.dtype() == DType::f32, "{}: {}: expected F32 {}, got {}", path,
+          name, p->shape, given);
+    p->value = given.clone();
+    it = in.tensors.erase(it);
+  }
+}
+
 void expect_known_inputs(const TensorFile& in, const ModelSpec& spec, const std::string& path) {
   const bool image = spec.features.kind == FeatureSpec::Kind::patches;
   const bool frames = spec.features.kind == FeatureSpec::Kind::frames;

@@ -9,6 +9,10 @@
 
 namespace qkv {
 
+// Takes rotations.N [heads, d, rounds, columns], those by which layer N hashes, from the inputs into the
+// model. Throws Error if the layer has no such.
+void take_rotations(TensorFile& in, Transformer& model, const std::string& path);
+
 // Throws Error for a tensor that the model has no input for, or for one that is missing.
 void expect_known_inputs(const TensorFile& in, const ModelSpec& spec, const std::string& path);
 

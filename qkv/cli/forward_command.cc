@@ -351,6 +351,7 @@ void run(const Options& o) {
   const SpecialIds ids = load_special_ids(dir);
   int64_t choices = 0;
   TensorFile in = read_safetensors(o.inputs);
+  take_rotations(in, *model, o.inputs);
   if (model->spec().problem == Problem::multiple_choice) in = with_rows_of_choices(in, o.inputs, choices);
   if (!o.generate.empty()) {
     for (const auto& [option, given] : {std::pair("--hidden-states", o.hidden_states),
@@ -420,6 +421,8 @@ void add_forward_command(Command& app) {
       "input_ids:\n"
       "encoder_hidden_states [B, S, D], and encoder_value_states where cross-attention's values have "
       "others),\n"
+      "rotations.N [heads, d, rounds, columns] by which layer N hashes (Reformer), in place of the model's "
+      "own,\n"
       "pixel_values [B, C, H, W] for images, input_features [B, C, T] for spectrograms. A model of multiple\n"
       "choice reads [B, C, T]: C choices for each question, with labels [B].\n"
       "qkv forward reads rows as Hugging Face's models read a padded batch: with rotary_scaling dynamic or\n"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qkv/ops/parts.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
@@ -13,7 +14,7 @@ constexpr int64_t kAtOnce = 256;
 }  // namespace
 
 bool continues_in_parts(const ModelSpec& spec) {
-  if (spec.memory > 0) return false;
+  if (spec.memory > 0 || spec.hashes()) return false;
   for (const BlockSpec* block : spec.blocks_in_use()) {
     const RotaryScaling scaling = block->attention.rotary.scaling;
     const bool by_length = scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
@@ -28,7 +29,11 @@ bool looks_back(const ModelSpec& spec) {
 }
 
 DecodeState::DecodeState(const Transformer& model, int64_t sequences)
-    : model_(&model), lengths_(sequences, 0), states_(model.make_states(sequences)) {}
+    : model_(&model),
+      lengths_(sequences, 0),
+      reads_again_(model.spec().hashes()),
+      texts_(reads_again_ ? sequences : 0),
+      states_(model.make_states(sequences)) {}
 
 DecodeState::DecodeState(const Transformer& model, const Sources& sources)
     : DecodeState(model, static_cast<int64_t>(sources.ids.size())) {
@@ -82,14 +87,28 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, cons
   context.probe = o.probe;
   const bool adapted = std::ranges::any_of(o.adapters, [](const AdapterWeights* a) { return a != nullptr; });
   if (adapted) context.adapters = o.adapters;
-  context.states = &states_;
-  Tensor hidden = model_->hidden(input, context);
+  for (size_t s = 0; s < texts_.size(); ++s)
+    texts_[s].insert(texts_[s].end(), tokens[s].begin(), tokens[s].end());
+  context.states = reads_again_ ? nullptr : &states_;
+  Tensor hidden = reads_again_ ? read_again(counts, context) : model_->hidden(input, context);
   source_ = {};
   globals_ = {};
   features_ = {};
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   if (o.hidden != nullptr) *o.hidden = hidden;
   return hidden;
+}
+
+Tensor DecodeState::read_again(const std::vector<int32_t>& counts, Context& context) const {
+  std::vector<int32_t> flat, lengths, rows;
+  for (size_t s = 0; s < texts_.size(); ++s) {
+    const size_t length = counts[s] > 0 ? texts_[s].size() : 0;
+    flat.insert(flat.end(), texts_[s].begin(), texts_[s].begin() + static_cast<int64_t>(length));
+    lengths.push_back(static_cast<int32_t>(length));
+    for (int32_t i = counts[s]; i > 0; --i) rows.push_back(static_cast<int32_t>(flat.size()) - i);
+  }
+  const Tensor hidden = model_->hidden({std::move(flat), Layout::of(lengths)}, context);
+  return select_rows(hidden, rows);
 }
 
 Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens, const PassOptions& o) {
@@ -130,6 +149,7 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens, con
 DecodeState DecodeState::fork() const {
   DecodeState copy(*model_, 0);
   copy.lengths_ = lengths_;
+  copy.texts_ = texts_;
   copy.source_ = source_;
   copy.features_ = features_;
   copy.source_layout_ = source_layout_;
@@ -144,6 +164,11 @@ void DecodeState::reorder(std::span<const int32_t> sources) {
     check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
     lengths.push_back(lengths_[s]);
   }
+  if (reads_again_) {
+    std::vector<std::vector<int32_t>> texts;
+    for (const int32_t s : sources) texts.push_back(texts_[s]);
+    texts_ = std::move(texts);
+  }
   states_.reorder(sources);
   lengths_ = std::move(lengths);
 }
@@ -152,27 +177,33 @@ void DecodeState::join(const DecodeState& other, std::span<const int32_t> sequen
   check(model_ == other.model_, "join: the state of another model");
   check(!source_.defined() && !other.source_.defined(), "join: the sources are not encoded yet");
   states_.join(other.states_, sequences);
-  for (const int32_t s : sequences) lengths_.push_back(other.lengths_[s]);
+  for (const int32_t s : sequences) {
+    lengths_.push_back(other.lengths_[s]);
+    if (reads_again_) texts_.push_back(other.texts_[s]);
+  }
 }
 
 bool DecodeState::can_truncate(int64_t sequence, int64_t length) const {
-  return length <= lengths_[sequence] && states_.can_truncate(sequence, length);
+  return length <= lengths_[sequence] && (reads_again_ || states_.can_truncate(sequence, length));
 }
 
 int64_t DecodeState::bytes() const {
   int64_t bytes = 0;
+  for (const auto& text : texts_) bytes += std::ssize(text) * static_cast<int64_t>(sizeof(int32_t));
   for (const auto& state : states_.all()) bytes += state->bytes();
   return bytes;
 }
 
 std::vector<std::vector<Tensor>> DecodeState::save() const {
   check(!source_.defined(), "save: the sources are not encoded yet");
+  check(!reads_again_, "save: a text that is read again has no states of layers");
   std::vector<std::vector<Tensor>> layers;
   for (const auto& state : states_.all()) layers.push_back(state->save());
   return layers;
 }
 
 void DecodeState::load(const std::vector<std::vector<Tensor>>& layers, int64_t length) {
+  check(!reads_again_, "load: a text that is read again has no states of layers");
   const auto states = states_.all();
   check(layers.size() == states.size(), "load: states of {} layers, the model has {}", layers.size(),
         states.size());
@@ -186,7 +217,10 @@ void DecodeState::load(const std::vector<std::vector<Tensor>>& layers, int64_t l
 
 void DecodeState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
-  states_.truncate(sequence, length);
+  if (reads_again_)
+    texts_[sequence].resize(length);
+  else
+    states_.truncate(sequence, length);
   lengths_[sequence] = static_cast<int32_t>(length);
 }
 

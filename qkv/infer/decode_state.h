@@ -33,12 +33,13 @@ struct PassOptions {
 };
 
 // True if the states of a new token of an output depend on nothing after it, so that several may be read at
-// once.
+// once. With hashed attention they depend on all tokens of their text.
 bool continues_in_parts(const ModelSpec& spec);
 // The same of a prompt's tokens.
 bool looks_back(const ModelSpec& spec);
 
-// The decoding state of a batch of sequences; owns the layers' states.
+// The decoding state of a batch of sequences; owns the layers' states. Where layers attend by hashes
+// (ModelSpec::hashes), a text's tokens are its state, and it is read as a whole each time.
 class DecodeState {
  public:
   DecodeState(const Transformer& model, int64_t sequences);
@@ -72,12 +73,16 @@ class DecodeState {
 
  private:
   void expect_room(int64_t sequence, int64_t tokens) const;
+  // extend() by texts as a whole; `counts`: the new tokens of each.
+  Tensor read_again(const std::vector<int32_t>& counts, Context& context) const;
 
   const Transformer* model_;
   std::vector<int32_t> lengths_;
-  Indices source_;   // not yet encoded
-  Indices globals_;  // until the sources are encoded
-  Tensor features_;  // not yet encoded
+  bool reads_again_;
+  std::vector<std::vector<int32_t>> texts_;  // if it reads them again
+  Indices source_;                           // not yet encoded
+  Indices globals_;                          // until the sources are encoded
+  Tensor features_;                          // not yet encoded
   Layout source_layout_;
   DecodingStates states_;
 };

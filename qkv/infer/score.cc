@@ -59,9 +59,9 @@ std::vector<std::vector<ScoredToken>> score_tokens(const Transformer& model,
           "score: prompt and choice have {} tokens, the context is {}", a.tokens.size(),
           model.spec().longest());
   }
-  // In a prefix LM, tokens before a choice see each other, so alternatives share nothing.
+  // Alternatives share nothing where a prompt's tokens depend on what follows them.
   const bool prefix = model.spec().order == Order::prefix;
-  const int64_t shared = prefix ? 0 : shared_length(alternatives);
+  const int64_t shared = prefix || model.spec().hashes() ? 0 : shared_length(alternatives);
   DecodeState state(model, 1);
   if (shared > 0)
     state.extend({Tokens(alternatives[0].tokens.begin(), alternatives[0].tokens.begin() + shared)});

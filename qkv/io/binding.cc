@@ -184,6 +184,10 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
       filled[p] += rows;
       continue;
     }
+    if (w.drawn && !stored.defined()) {
+      p->value = drawn_numbers(*p, 0);
+      continue;
+    }
     check(stored.defined(), "{}: tensor '{}' is missing", from.path, w.file);
     const std::string at = from.path + ": tensor '" + name + "'";
     const Shape shape = file_shape(w, *p);

@@ -274,6 +274,7 @@ struct KernelTable {
   void (*row_product_f16)(const RowProduct<Float16>&, int64_t begin, int64_t end);
   double (*sum_squares)(int64_t n, const float* x);
   double (*log_sum_exp)(int64_t n, const float* x);  // log of the sum of exp(x), which SIMD sums in f32
+  void (*exp)(int64_t n, const float* x, float* y);  // y = exp(x), 0 below 2^-126; y may be x
   void (*scale)(int64_t n, float factor, float* x);
   void (*axpy)(int64_t n, float factor, const float* x, float* y);  // y += factor x
   // m, v: null if the rule does not use them; shadow: w in bf16, or null.

@@ -276,12 +276,42 @@ void for_each_field(Spec& a, Visitor& v) {
      .needs = &Needs::kSelfAttention},
     a.shared_query_key, Integers{0, 1});
   v({.name = "hashed_beyond",
-     .help = "shared_query_key: longest sequence before LSH attention would start, which qkv does not "
-             "support (0: no limit)",
+     .help = "shared_query_key: longer sequences are attended to by LSH, in chunks of this length (0: never)",
      .weights = kept,
      .since = 10,
      .needs = &Needs::kSelfAttention},
-    a.hashed_beyond, Integers{0, 1 << 28});
+    a.hashing.chunk, Integers{0, 1 << 28});
+  v({.name = "hash_rounds",
+     .help = "hashed_beyond: rounds of hashing, whose keys are attended to together",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kSelfAttention},
+    a.hashing.rounds, Integers{1, 64});
+  v({.name = "hash_buckets",
+     .help = "hashed_beyond: even factors of the number of buckets, e.g. [8, 16]",
+     .derived = "about 2 context / hashed_beyond, of one factor or of two",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kSelfAttention},
+    a.hashing.buckets, Integers{2, 1 << 20});
+  v({.name = "hash_before",
+     .help = "hashed_beyond: chunks that a chunk sees before itself",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kSelfAttention},
+    a.hashing.before, Integers{0, 64});
+  v({.name = "hash_after",
+     .help = "hashed_beyond: chunks that a chunk sees after itself",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kSelfAttention},
+    a.hashing.after, Integers{0, 64});
+  v({.name = "hash_same_bucket",
+     .help = "hashed_beyond: queries see keys of their own bucket only, as in the paper",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kSelfAttention},
+    a.hashing.same_bucket);
   v({.name = "global_projections",
      .help = "separate projections for global tokens (Longformer)",
      .weights = kept,

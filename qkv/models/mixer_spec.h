@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "qkv/models/mixers/attention.h"
+#include "qkv/models/mixers/attention_free.h"
 #include "qkv/models/mixers/average.h"
 #include "qkv/models/mixers/convolution.h"
 #include "qkv/models/mixers/fast_weights.h"
@@ -19,9 +20,10 @@
 namespace qkv {
 
 // All mixers, in the order of the help text. To add one, write it as mixers/mixer.h says and list it here.
-using AnyMixer = std::variant<AttentionMixer, LatentMixer, LstmMixer, GruMixer, AverageMixer,
-                              LinearAttentionMixer, DeltaRuleMixer, GatedDeltaMixer, MambaMixer, Mamba2Mixer,
-                              ConvolutionMixer, Rwkv4Mixer, Rwkv7Mixer, RandomFeaturesMixer>;
+using AnyMixer =
+    std::variant<AttentionMixer, LatentMixer, LstmMixer, GruMixer, AverageMixer, LinearAttentionMixer,
+                 DeltaRuleMixer, GatedDeltaMixer, MambaMixer, Mamba2Mixer, ConvolutionMixer, Rwkv4Mixer,
+                 Rwkv7Mixer, RandomFeaturesMixer, AttentionFreeMixer>;
 
 template <typename M, typename List>
 inline constexpr bool kIsListed = false;

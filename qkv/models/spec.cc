@@ -124,19 +124,20 @@ ModelSpec ModelSpec::mtp_spec(int64_t k) const {
   return s;
 }
 
-int64_t ModelSpec::longest() const {
-  int64_t most = longest_by_positions();
-  for (const BlockSpec* block : blocks_in_use()) {
+bool ModelSpec::hashes() const {
+  return std::ranges::any_of(blocks_in_use(), [](const BlockSpec* block) {
     const AttentionSpec& a = block->attention;
-    const bool shares = std::ranges::any_of(a.shared_query_key, [](int64_t s) { return s != 0; });
-    if (shares && a.hashed_beyond > 0) most = std::min(most, a.hashed_beyond);  // longer ones would be hashed
-  }
-  return most;
+    return block->mixer.attends() && a.hashing.chunk > 0 &&
+           std::ranges::any_of(a.shared_query_key, [](int64_t s) { return s != 0; });
+  });
 }
 
-int64_t ModelSpec::longest_by_positions() const {
+int64_t ModelSpec::longest() const {
   constexpr int64_t kUnbounded = int64_t{1} << 28;
   if (!is_of_blocks(positions)) return context;
+  for (const BlockSpec* b : blocks_in_use())
+    if (const auto* aft = b->mixer.get_if<AttentionFreeMixer>(); aft != nullptr && aft->by_position())
+      return context;
   // Layers that know no positions are told the order by those that do.
   const auto tells_distances = [](const BlockSpec* b) {
     return b->positions != Positions::none || b->attention.relative.on() || b->mixer.knows_order();

@@ -231,7 +231,8 @@ struct ModelSpec : BlockSpec {
   // Maximum number of tokens of a sequence: the context if positions are looked up in a table of that size.
   // If layers know distances, a sequence may be longer than those of training.
   int64_t longest() const;
-  int64_t longest_by_positions() const;  // longest() without the limit of hashed keys
+  // True if a layer attends by hashes, so that what a token is depends on all tokens of its text.
+  bool hashes() const;
   // Vocabulary size of the input: the source's if there are sources.
   int64_t input_vocab_size() const { return source_vocab_size > 0 ? source_vocab_size : vocab_size; }
   // The shape of the encoder's blocks. If its width or heads differ, its heads have width / heads columns,

@@ -215,11 +215,40 @@ void check_grid(const ModelSpec& s) {
         s.attention.rotary.width, name_of(s.attention.rotary.scaling));
 }
 
+void check_hashing(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  int64_t buckets = 1;
+  for (const int64_t n : a.hashing.buckets) {
+    check(n % 2 == 0, "model: hash_buckets: expected even factors, got {}", n);
+    check(n <= (1 << 20) / buckets, "model: hash_buckets: more than {} buckets", 1 << 20);
+    buckets *= n;
+  }
+  check(!a.hashing.buckets.empty(), "model: hash_buckets: expected a number of buckets");
+  check(s.architecture != Architecture::encoder_decoder,
+        "model: hashed_beyond is for encoders and for decoders, not for an encoder-decoder");
+  check(s.order == Order::stack && s.memory == 0 && s.features.kind == FeatureSpec::Kind::none,
+        "model: hashed_beyond goes with plain texts: not with order {}, memory or features",
+        name_of(s.order));
+  check(!a.sinks && a.cap == 0 && a.query_growth == 0 && !s.attention.reused_keys && s.mtp.layers == 0,
+        "model: hashed_beyond does not go with attention_sinks, attention_cap, query_growth, "
+        "attention_reused_keys and mtp");
+  check(s.positions == Positions::rotary || s.positions == Positions::none || !is_of_blocks(s.positions),
+        "model: hashed_beyond does not go with positions {}, which are added to scores",
+        name_of(s.positions));
+  const int64_t patterns = std::max<int64_t>(1, std::ssize(a.patterns));
+  for (int64_t l = 0; l < patterns * std::ssize(a.shared_query_key) && !a.patterns.empty(); ++l)
+    check(!a.shares_query_key(l) || !a.patterns[l % patterns].any(),
+          "model: patterns: a layer that hashes its keys has none, but layer {} has one", l);
+}
+
 void check_shared_query_key(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
-  check(a.hashed_beyond == 0 || !a.shared_query_key.empty(),
+  check(a.hashing.chunk > 0 || a.hashing == HashedAttention{},
+        "model: hash_rounds, hash_buckets and their kin have no effect without hashed_beyond");
+  check(a.hashing.chunk == 0 || !a.shared_query_key.empty(),
         "model: hashed_beyond: no layer has a shared_query_key");
   if (a.shared_query_key.empty()) return;
+  if (a.hashing.chunk > 0) check_hashing(s);
   check(a.kv_heads == a.heads,
         "model: shared_query_key: each head's keys are its queries, kv_heads must be {}, got {}", a.heads,
         a.kv_heads);
@@ -239,7 +268,7 @@ void check_memory(const ModelSpec& s) {
   if (s.memory == 0) return;
   check(s.architecture == Architecture::decoder && s.order == Order::stack && s.output == Output::tokens,
         "model: memory: what is remembered are the tokens before those of a decoder that reads in order");
-  check(s.longest_by_positions() > s.context || s.positions == Positions::none,
+  check(s.longest() > s.context || s.positions == Positions::none,
         "model: memory: positions {} are counted from a window's begin, which what was remembered is before "
         "(relative, toeplitz, rotary, alibi, none and relative_attention tell distances)",
         name_of(s.positions));

@@ -164,6 +164,14 @@ struct Enumeration<FeatureSpec::Kind> {
                                                        {FeatureSpec::Kind::frames, "frames"}};
 };
 template <>
+struct Enumeration<AftForm> {
+  static constexpr const char* kKind = "aft_form";
+  static constexpr Name<AftForm> kNames[] = {{AftForm::full, "full"},
+                                             {AftForm::local, "local"},
+                                             {AftForm::simple, "simple"},
+                                             {AftForm::conv, "conv"}};
+};
+template <>
 struct Enumeration<RandomMap> {
   static constexpr const char* kKind = "random_map";
   static constexpr Name<RandomMap> kNames[] = {{RandomMap::fourier, "fourier"},
@@ -282,6 +290,9 @@ template RelativeAttention from_name(const std::string&);
 template std::string name_of(FeatureSpec::Kind);
 template std::vector<std::string> names_of<FeatureSpec::Kind>();
 template FeatureSpec::Kind from_name(const std::string&);
+template std::string name_of(AftForm);
+template std::vector<std::string> names_of<AftForm>();
+template AftForm from_name(const std::string&);
 template std::string name_of(RandomMap);
 template std::vector<std::string> names_of<RandomMap>();
 template RandomMap from_name(const std::string&);

@@ -1,5 +1,6 @@
 #include "qkv/nn/attention.h"
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,19 @@
 namespace qkv {
 
 namespace {
+
+// How a layer hashes. Sequences are filled up for the chunks of all layers.
+HashedAttention hashing_of_layer(const AttentionSpec& spec, int64_t layer) {
+  if (!spec.hashes(layer)) return {};
+  HashedAttention out = spec.hashing;
+  out.multiple = out.whole = out.chunk;
+  for (const Pattern& p : spec.patterns)
+    if (p.block > 0) {
+      out.multiple = std::lcm(out.multiple, p.block);
+      out.whole = std::min(out.whole, p.block);
+    }
+  return out;
+}
 
 // A bias of the keys adds the same to all scores of a query, which the softmax cancels: its gradient is 0.
 // It does not cancel if scores are capped or there is a sink.
@@ -132,6 +146,7 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
       unit_values_(spec.value_norm ? ones(spec.d_vo) : Tensor()),
       norm_epsilon_(norm_epsilon),
       attention_(parameters, name, width, spec, mask, true, layer, site, std),
+      hashing_(hashing_of_layer(spec, layer)),
       relative_(spec.relative.on()
                     ? std::make_unique<RelativeEncoding>(
                           parameters, name, spec.relative,
@@ -139,6 +154,12 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
                                                   spec.key_bias, mask.is_causal(), attention_.scale()},
                           std.inner)
                     : nullptr) {
+  if (!hashing_.buckets.empty()) {
+    rotations_ =
+        &parameters.add(name + ".rotations", {spec.heads, spec.d_qk, hashing_.rounds, hashing_.columns()},
+                        ParameterKind::vector, {.kind = Initializer::Kind::normal, .std = 1});
+    rotations_->learned = false;
+  }
   if (spec.global_projections)
     global_ = std::make_unique<GlobalAttention>(parameters, name + ".global", width, spec, std);
   if (spec.query_key_norm == QueryKeyNorm::none || spec.query_key_norm == QueryKeyNorm::unit_rotated) return;
@@ -201,9 +222,10 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   Heads q{queries, 0, a.heads, a.d_qk};
   attention_.visit(".queries", q, context);
   if (a.reused_keys) return of_reused_keys(q, gate, context);
-  Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, keys_at_, a.kv_heads, a.d_qk};
+  Heads k = shared_ ? keys_of_queries(qkv) : Heads{qkv, keys_at_, a.kv_heads, a.d_qk};
   attention_.visit(".keys", k, context);
   attention_.visit(".values", v, context);
+  if (hashing_.chunk > 0) return attention_.project(hashed(q, k, v, context), context, gate);
   KeyValueState* memory = state(context);
   if (context.left_keys != nullptr && memory != nullptr) {
     context.left_keys->memory = memory;
@@ -251,18 +273,32 @@ Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, c
   return group_layer_norm(qkv, at, norm.gamma->value, norm.beta ? norm.beta->value : Tensor(), norm_epsilon_);
 }
 
-Heads SelfAttention::keys_of_queries(const Tensor& qkv, const Context& context) const {
+Heads SelfAttention::keys_of_queries(const Tensor& qkv) const {
   const AttentionSpec& a = attention_.spec();
-  const std::vector<int32_t>& offsets = context.layout.offsets;
-  for (size_t s = 0; s + 1 < offsets.size() && a.hashed_beyond > 0; ++s) {
-    const int64_t length = std::max<int64_t>(context.layout.padded_length, offsets[s + 1] - offsets[s]);
-    check(length <= a.hashed_beyond,
-          "{}: a sequence of {} tokens would be attended to by hashes of its keys (LSH attention), which is "
-          "not supported: {} at most",
-          attention_.name(), length, a.hashed_beyond);
-  }
   return {group_rms_norm(columns_of(qkv, 0, a.heads * a.d_qk), {0, a.heads, a.d_qk}, ones_, kSharedEpsilon),
           0, a.heads, a.d_qk};
+}
+
+Tensor SelfAttention::hashed(const Heads& q, const Heads& k, const Heads& v, const Context& context) const {
+  const AttentionSpec& a = attention_.spec();
+  check(state(context) == nullptr && !context.visibility.defined(),
+        "{}: LSH attention reads a text as a whole, without a memory of earlier tokens", attention_.name());
+  const auto own = [](const Heads& x) { return columns_of(x.x, x.column, x.column + x.heads * x.width); };
+  const Tensor queries = own(q), keys = own(k), rotations = rotations_->value.detach();
+  const HashedAttentionOptions options{.order = hashing_,
+                                       .heads = a.heads,
+                                       .causal = attention_.mask().is_causal(),
+                                       .own_last = true,
+                                       .scale = attention_.scale(),
+                                       .dropout = context.dropout(a.dropout, attention_.site()),
+                                       .padded_length = context.layout.padded_length};
+  for (const auto& [of, view] : {std::pair(".probabilities", HashedView::together),
+                                 {".chunks", HashedView::by_chunk},
+                                 {".buckets", HashedView::buckets}})
+    if (context.probed(attention_.name(), of))
+      visit_hashed_probabilities(queries, keys, rotations, context.layout.offsets, options, view,
+                                 context.head_visitor(attention_.name(), of));
+  return hashed_attention(queries, keys, own(v), rotations, context.layout.offsets, options);
 }
 
 std::unique_ptr<KeyValueState> SelfAttention::make_state(int64_t sequences) const {

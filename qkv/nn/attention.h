@@ -68,7 +68,9 @@ class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
  private:
   std::unique_ptr<KeyValueState> make_state(int64_t sequences) const override;
   // Keys of unit mean square made of the queries in qkv [N, ..].
-  Heads keys_of_queries(const Tensor& qkv, const Context& context) const;
+  Heads keys_of_queries(const Tensor& qkv) const;
+  // The heads' outputs of LSH attention.
+  Tensor hashed(const Heads& q, const Heads& k, const Heads& v, const Context& context) const;
   // The heads' outputs for queries and the keys and values that an earlier layer left, projected.
   Tensor of_reused_keys(const Heads& q, const Tensor& gate, const Context& context) const;
 
@@ -88,6 +90,8 @@ class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
   HeadNorm query_norm_, key_norm_;
   float norm_epsilon_;
   MultiHeadAttention attention_;
+  HashedAttention hashing_;         // chunk 0: it does not hash
+  Parameter* rotations_ = nullptr;  // f32 [heads, d_qk, rounds, columns], which no gradient moves
   std::unique_ptr<RelativeEncoding> relative_;
   std::unique_ptr<GlobalAttention> global_;
 };

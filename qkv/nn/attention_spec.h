@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qkv/nn/relative.h"
+#include "qkv/ops/hashed_attention.h"
 #include "qkv/ops/rotary.h"
 
 namespace qkv {
@@ -61,9 +62,8 @@ struct AttentionSpec {
   // token then sees itself only if it sees no other (Kitaev et al. 2020, Reformer, section 2). Empty: no
   // layer does.
   std::vector<int64_t> shared_query_key = {};
-  // Longest sequence of these layers. Longer ones would need LSH attention (buckets by hashes of the keys),
-  // which is not supported. 0: no limit.
-  int64_t hashed_beyond = 0;
+  // LSH attention of these layers, for sequences that are longer than a chunk; chunk 0: they attend to all.
+  HashedAttention hashing = {};
   RotarySpec rotary = {};      // for self-attention
   RelativeSpec relative = {};  // for self-attention
 
@@ -71,6 +71,8 @@ struct AttentionSpec {
     return !shared_query_key.empty() &&
            shared_query_key[static_cast<size_t>(layer) % shared_query_key.size()] != 0;
   }
+  // True if a layer attends by hashes.
+  bool hashes(int64_t layer) const { return hashing.chunk > 0 && shares_query_key(layer); }
   // Factor on the scores of a layer, counted from 0. `terms`: how many products of d_qk columns a score is
   // the sum of (RelativeSpec::terms).
   float factor(int64_t terms = 1, int64_t layer = 0) const {

@@ -67,6 +67,12 @@ void hold(Parameter& p, uint64_t seed, DType compute) {
 
 }  // namespace
 
+Tensor drawn_numbers(const Parameter& p, uint64_t seed) {
+  Tensor out = Tensor::empty(p.shape, DType::f32);
+  draw_into(p, seed, out);
+  return out;
+}
+
 void Parameters::share(std::string prefix, std::string with) {
   shared_.emplace_back(std::move(prefix), std::move(with));
 }
@@ -134,9 +140,7 @@ void Parameters::draw(uint64_t seed, DType compute) {
   this->compute = compute;
   for (Parameter& p : parameters_) {
     if (p.defined()) continue;
-    Tensor drawn = Tensor::empty(p.shape, DType::f32);
-    draw_into(p, seed, drawn);
-    p.value = convert(drawn, p.kind == ParameterKind::matrix ? compute : DType::f32);
+    p.value = convert(drawn_numbers(p, seed), p.kind == ParameterKind::matrix ? compute : DType::f32);
   }
 }
 

@@ -50,6 +50,9 @@ struct Parameter {
   bool defined() const { return packed.defined() || value.defined(); }
 };
 
+// Numbers f32 as the parameter's initializer draws them, in the parameter's shape.
+Tensor drawn_numbers(const Parameter& p, uint64_t seed);
+
 // A low-rank adapter of rows [first_row, first_row + rows) of a weight [out, in] (Hu et al. 2022, LoRA):
 // W x becomes W x + scale B A x, with A [rank, in] and B [rows, rank].
 struct AdapterSpec {

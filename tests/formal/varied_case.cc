@@ -130,6 +130,9 @@ class VariedValues {
     put(name + ".q_latent.weight", from.W_cq);
     put(name + ".q_latent.bias", from.b_cq);
     put(name + ".q_norm.gamma", from.gamma_cq);
+    Rows rotations;
+    for (const formal::Matrix<double>& R : from.R) rotations = stacked(rotations, R);
+    put(name + ".rotations", rotations);
     if (!from.W_global.head.empty()) in_two(name + ".global", from.W_global.head, a);
   }
   void mixer(const std::string& name, const formal::VariedMixer<double>& m) {
@@ -148,6 +151,8 @@ class VariedValues {
     put(name + gate + ".weight", m.W_beta);
     put(name + gate + ".bias", m.b_beta);
     put(name + ".vectors", m.vectors);
+    put(name + ".positions", m.w);
+    put(name + ".key_positions", m.w_s);
     put(name + ".in.weight", m.W_in);
     put(name + ".in.bias", m.b_in);
     put(name + ".convolution.weight", m.W_conv);

@@ -83,6 +83,20 @@ void draw_random_features(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   s.mixer = m;
 }
 
+void draw_attention_free(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  formal::StateShape& f = h.state;
+  AttentionFreeMixer m;
+  const int form = between(u, 0, 3);
+  m.form = static_cast<AftForm>(form);
+  f.aft = static_cast<formal::AFT>(form);
+  m.window = f.window = between(u, 1, 5);
+  if (m.by_position() && u() < 0.5) m.rank = f.aft_rank = between(u, 1, 3);
+  if (m.form == AftForm::conv) do
+      m.heads = f.heads = between(u, 1, static_cast<int>(s.width));
+    while (s.width % m.heads != 0);
+  s.mixer = m;
+}
+
 }  // namespace
 
 void draw_mixer(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
@@ -93,6 +107,7 @@ void draw_mixer(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
     return;
   const formal::Mixer mixers[] = {formal::Mixer::linear_attention,
                                   formal::Mixer::random_features,
+                                  formal::Mixer::AFT,
                                   formal::Mixer::LSTM,
                                   formal::Mixer::GRU,
                                   formal::Mixer::average,
@@ -103,12 +118,18 @@ void draw_mixer(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
                                   formal::Mixer::convolution,
                                   formal::Mixer::RWKV_4,
                                   formal::Mixer::RWKV_7};
-  const formal::Mixer which = mixers[between(u, 0, decoder ? 11 : 3)];
+  const formal::Mixer which = mixers[between(u, 0, decoder ? 12 : 4)];
   const bool fast = which == formal::Mixer::linear_attention || which == formal::Mixer::delta_rule;
   if (which == formal::Mixer::random_features) {
     if (s.encoder.width > 0) return;
     h.mixer = which;
     draw_random_features(u, s, h);
+    return;
+  }
+  if (which == formal::Mixer::AFT) {
+    if (s.encoder.width > 0) return;
+    h.mixer = which;
+    draw_attention_free(u, s, h);
     return;
   }
   if (!decoder && !fast && (s.width % 2 != 0 || s.encoder_spec().width % 2 != 0)) return;

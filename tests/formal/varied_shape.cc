@@ -264,6 +264,42 @@ void draw_attention_alone(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   if (plain && u() < 0.1) s.hidden = h.d_mlp = 0;
 }
 
+// Hashes of shared queries, where the rest allows them. Rotations as f32 has them.
+void draw_hashing(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  ModelSpec with = s;
+  AttentionSpec& a = with.attention;
+  a.sinks = false;
+  a.cap = 0;
+  a.patterns.clear();
+  HashedAttention& o = a.hashing;
+  o.chunk = between(u, 1, 4);
+  o.before = between(u, 0, 2);
+  o.after = between(u, 0, 1);
+  o.rounds = between(u, 1, 3);
+  for (int i = between(u, 1, 2); i > 0; --i) o.buckets.push_back(2 * between(u, 1, 3));
+  o.same_bucket = u() < 0.4;
+  try {
+    check_spec(with);
+  } catch (const Error&) {
+    return;
+  }
+  s = with;
+  h.sinks = false;
+  h.score_cap = 0;
+  h.patterns.clear();
+  formal::Hashing& f = h.hashing;
+  f = {o.chunk,       o.before, o.after, o.rounds, {o.buckets.begin(), o.buckets.end()},
+       o.same_bucket, o.chunk,  o.chunk, {}};
+  const RandomStream stream{static_cast<uint64_t>(1e6 * u()), 0, 0};
+  uint64_t drawn = 0;
+  for (int64_t i = 0; i < a.heads; ++i) {
+    formal::Matrix<double>& R = f.R.emplace_back(a.d_qk, o.rounds * o.columns());
+    for (formal::Index r = 0; r < R.rows(); ++r)
+      for (formal::Index c = 0; c < R.cols(); ++c)
+        R(r, c) = double{static_cast<float>(stream.normal(static_cast<int64_t>(drawn++)))};
+  }
+}
+
 VariedShape varied_shape(unsigned seed, Architecture architecture) {
   Uniform u(seed);
   ModelSpec s;
@@ -448,6 +484,7 @@ VariedShape varied_shape(unsigned seed, Architecture architecture) {
   draw_mixer(more, s, h);
   draw_newer_attention(more, s, h);
   draw_distance_bias(more, s, h);
+  if (!a.shared_query_key.empty() && more() < 0.7) draw_hashing(more, s, h);
   draw_newer_networks(more, s, h);
   draw_layer_inputs(more, s, h);
   draw_attention_alone(more, s, h);
@@ -666,6 +703,7 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   if (two) has["encoder_layer_kinds"] = !s.encoder_layer_kinds.empty();
   has["patterns"] = !a.patterns.empty();
   has["shared_query_key"] = !a.shared_query_key.empty();
+  if (!two) has["hashed attention"] = a.hashing.chunk > 0;
   has["head_sizes"] = !a.head_sizes.empty();
   has["kv_heads"] = a.kv_heads < a.heads;
   has["grid"] = s.grid > 0;
@@ -699,6 +737,7 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   if (!two) has["layer_groups"] = s.layer_groups > 0;
   if (decoder) has["kv_latent"] = s.mixer.get_if<LatentMixer>() != nullptr;
   if (decoder) has["mixer average"] = s.mixer.get_if<AverageMixer>() != nullptr;
+  has["mixer attention_free"] = s.mixer.get_if<AttentionFreeMixer>() != nullptr;
   has["mixer random_features"] = s.mixer.get_if<RandomFeaturesMixer>() != nullptr;
   has["mixer linear_attention"] = s.mixer.get_if<LinearAttentionMixer>() != nullptr;
   if (decoder) {

@@ -14,9 +14,11 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/io/container/safetensors.h"
+#include "qkv/ops/attention_free.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/fast_weights.h"
 #include "qkv/ops/feature_map.h"
+#include "qkv/ops/linear.h"
 #include "qkv/ops/parts.h"
 #include "qkv/ops/products.h"
 #include "qkv/ops/random_features.h"
@@ -39,6 +41,7 @@ struct Array {
 // A file: its arrays by name. Arrays of tokens [B, T, ...] keep the rows of tokens that there are.
 struct File {
   std::map<std::string, Array> arrays;
+  std::map<std::string, int64_t> numbers;
   std::vector<int32_t> offsets = {0};
 
   explicit File(const std::string& path) {
@@ -47,6 +50,7 @@ struct File {
     for (int64_t s = 0; s < lengths.count(); ++s)
       offsets.push_back(offsets.back() + static_cast<int32_t>(lengths.data<int64_t>()[s]));
     for (const auto& [name, x] : file.tensors) {
+      if (x.dtype() == DType::i64 && x.count() == 1) numbers.emplace(name, x.data<int64_t>()[0]);
       if (x.dtype() != DType::f32) continue;
       Array a;
       for (int64_t i = 0; i < x.shape().rank(); ++i) a.shape.push_back(x.dim(i));
@@ -407,7 +411,26 @@ void run_random_features(const File& file, const std::string& op, const std::str
   v.compare_gradients(with_states);
 }
 
-const std::set<std::string> kKnown = {"linear_attention_elu",
+// The attention-free transformer, with the gate.
+void run_attention_free(const File& file, const std::string& name) {
+  Variant v(file, name);
+  const bool causal = name.ends_with("_causal");
+  const std::string form = name.substr(0, name.find('_'));
+  PositionWeights w;
+  if (form == "full" || form == "local") w.table = v.leaf("w", file.at("in.w"));
+  if (form == "local") w.window = file.numbers.at("in.window");
+  if (form == "factorised")
+    w.table = linear(v.leaf("wu", file.at("in.wu")), v.leaf("wv", file.at("in.wv")), {}, DType::f32);
+  const Tensor y = attention_free(v.token_leaf("k"), v.token_leaf("v"), w, file.offsets,
+                                  KeyLayout::contiguous(file.offsets), causal),
+               out = product(activation(Activation::sigmoid, v.token_leaf("q")), y);
+  v.near("out", values_of(out), file.tokens(name + ".out").values);
+  backward(std::vector<Seed>{{out, Tensor::of(out.shape(), file.tokens("weight.out").values)}});
+  v.compare_gradients(false);
+}
+
+const std::set<std::string> kKnown = {"aft",
+                                      "linear_attention_elu",
                                       "linear_attention_plain",
                                       "fast_weight",
                                       "delta_rule",
@@ -444,7 +467,8 @@ TEST(Mixers, AreThoseOfPublishedCode) {
     if (op == "performer_favor") std::erase_if(variants, [](const auto& v) { return !v.ends_with("_eps0"); });
     for (const std::string& variant : variants)
       for (const bool with_states : {false, true})
-        op == "mamba_scan"                       ? run_selective_scan(file, variant, with_states)
+        op == "aft"                              ? run_attention_free(file, variant)
+        : op == "mamba_scan"                     ? run_selective_scan(file, variant, with_states)
         : op == "rfa" || op == "performer_favor" ? run_random_features(file, op, variant, with_states)
         : op == "rwkv4_wkv"                      ? run_wkv(file, variant, with_states)
                                                  : run_fast_weights(file, op, variant, with_states);

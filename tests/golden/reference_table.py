@@ -35,7 +35,7 @@ def main():
     families = set()
     rows = []
     for case in hf_cases.cases_of(root):
-        if case.name in hf_cases.REJECTED or not hf_cases.is_read(qkv, case):
+        if not hf_cases.is_read(qkv, case):
             continue
         families.add(case.family)
         rows.append(row(qkv, case))

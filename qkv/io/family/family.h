@@ -25,6 +25,7 @@ struct WeightName {
   std::vector<int64_t> shape = {};      // shape in the file, if it differs
   std::vector<int64_t> row_order = {};  // row of the file for each row of the engine; empty: the same order
   bool optional = false;                // 0 if a file lacks it
+  bool drawn = false;                   // drawn as for training, with seed 0, if a file lacks it
   int64_t matrices = 1;                 // so many matrices one below the other, each transposed
 };
 

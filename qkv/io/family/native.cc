@@ -21,8 +21,8 @@ namespace {
 // except attention. 15: no biases in mixtures, and none beside positions. 16: each layer has keys of its own.
 // 17: no multi-token prediction. 18: no fast weights. 19: no states of
 // convolutions and no gates of attention. 20: no RWKV.
-// 21: no random features.
-constexpr int64_t kVersion = 22;
+// 21: no random features. 22: no hashes, though a length beyond which they would begin.
+constexpr int64_t kVersion = 23;
 
 // Reads the fields that files of a version have; others keep their defaults. A `partial` object may lack
 // fields.
@@ -163,6 +163,10 @@ ModelSpec read_config(const JsonField& c) {
   if (version >= 15) expect_its_mixer(q, s);
   if (version >= 14) s.kinds = read_kinds(q["kinds"], s, version);
   if (version < 5) s.attention.out_bias = s.attention.bias;
+  if (version < 23) {
+    s.attention.hashing = {};
+    for (BlockKind& kind : s.kinds) kind.block.attention.hashing = {};
+  }
   if (version == 5)
     for (const int64_t w : q["windows"].integers(0, kMost)) s.attention.patterns.push_back({.window = w});
   return s;

@@ -1,6 +1,7 @@
 // Reformer (Kitaev et al. 2020): two residual streams and axial positions. Some layers attend to chunks of
-// neighbours, the others share queries and keys. The latter hash the keys of long sequences (LSH); up to a
-// chunk's length they attend to all keys, as in Hugging Face's code.
+// neighbours. The others share queries and keys and attend by hashes (LSH), as in Hugging Face's code: up to
+// a chunk's length to all keys, and beyond it without the paper's rule that keys be in the query's bucket.
+// That code draws rotations in each pass; qkv keeps them with the model, as rotations.N.
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/family_parts.h"
@@ -27,18 +28,27 @@ void read_layers(const JsonField& c, ModelSpec& s) {
     shares.push_back(local ? 0 : 1);
   }
   // After the last chunk Hugging Face's code continues with the first.
-  for (const char* after : {"local_num_chunks_after", "lsh_num_chunks_after"})
-    check(c.integer_or(after, 0, 0, kMost) == 0, "{}: {}: only 0 is supported", c.place(), after);
+  check(!any_local || c.integer_or("local_num_chunks_after", 0, 0, kMost) == 0,
+        "{}: local_num_chunks_after: only 0 is supported", c.place());
   check(!any_local || chunks.neighbours <= 1,
         "{}: local_num_chunks_before: only 0 and 1 are supported, got {}", c.place(), chunks.neighbours);
   if (any_local) s.attention.patterns = shortest_run(patterns);
   if (!any_hashed) return;
   s.attention.shared_query_key = shortest_run(shares);
-  s.attention.hashed_beyond = c.integer_or("lsh_attn_chunk_length", 64, 1, kMost);
+  HashedAttention& h = s.attention.hashing;
+  h.chunk = c.integer_or("lsh_attn_chunk_length", 64, 1, kMost);
+  h.before = c.integer_or("lsh_num_chunks_before", 1, 0, 64);
+  h.after = c.integer_or("lsh_num_chunks_after", 0, 0, 64);
+  h.rounds = c.integer_or("num_hashes", 1, 1, 64);
+  if (const auto buckets = c.find("num_buckets"); !buckets || buckets->json().is_null())
+    h.buckets = usual_buckets(s.context, h.chunk);
+  else if (buckets->json().is_array())
+    h.buckets = buckets->integers(2, 1 << 20);
+  else
+    h.buckets = {buckets->integer(2, 1 << 20)};
 }
 
 void read_positions(const JsonField& c, ModelSpec& s) {
-  s.context = c.integer_or("max_position_embeddings", 4096, 1, kMost);
   if (!c.boolean_or("axial_pos_embds", true)) return;
   const std::vector<int64_t> shape = c["axial_pos_shape"].integers(1, kMost),
                              widths = c["axial_pos_embds_dim"].integers(1, kMost);
@@ -79,6 +89,7 @@ ModelSpec read_config(const JsonField& c) {
   s.unembedding_bias = true;
   s.init_std = c.number_or("initializer_range", 0.02F);
   s.embedding_dropout = s.residual_dropout = c.number_or("hidden_dropout_prob", 0.05F);
+  s.context = c.integer_or("max_position_embeddings", 4096, 1, kMost);
   read_layers(c, s);
   a.dropout = a.patterns.empty() ? c.number_or("lsh_attention_probs_dropout_prob", 0)
                                  : c.number_or("local_attention_probs_dropout_prob", 0.05F);
@@ -115,10 +126,10 @@ OrderedJson write_config(const ModelSpec& s) {
                    {"local_attn_chunk_length", std::max<int64_t>(1, chunks.block)},
                    {"local_num_chunks_before", chunks.any() ? chunks.neighbours : 1},
                    {"local_num_chunks_after", 0},
-                   {"lsh_attn_chunk_length", std::max<int64_t>(1, a.hashed_beyond)},
-                   {"lsh_num_chunks_before", 1},
-                   {"lsh_num_chunks_after", 0},
-                   {"num_hashes", 1},
+                   {"lsh_attn_chunk_length", std::max<int64_t>(1, a.hashing.chunk)},
+                   {"lsh_num_chunks_before", a.hashing.before},
+                   {"lsh_num_chunks_after", a.hashing.after},
+                   {"num_hashes", a.hashing.rounds},
                    {"hidden_dropout_prob", decimal(s.residual_dropout)},
                    {"local_attention_probs_dropout_prob", decimal(a.dropout)},
                    {"lsh_attention_probs_dropout_prob", decimal(a.dropout)},
@@ -126,6 +137,10 @@ OrderedJson write_config(const ModelSpec& s) {
                    {"tie_word_embeddings", false},
                    {"torch_dtype", "float32"},
                    {"use_cache", true}};
+  if (a.hashing.buckets.size() == 1)
+    c["num_buckets"] = a.hashing.buckets[0];
+  else if (!a.hashing.buckets.empty())
+    c["num_buckets"] = a.hashing.buckets;
   if (s.axial_width > 0) {
     c["axial_pos_shape"] = {s.context / s.grid, s.grid};
     c["axial_pos_embds_dim"] = {s.axial_width, s.width - s.axial_width};
@@ -159,6 +174,9 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.linear(e + "feed_forward.up", f + "feed_forward.dense.dense");
     n.linear(e + "feed_forward.down", f + "feed_forward.output.dense");
     n.bias = false;
+    if (a.hashes(l))
+      n.all.push_back(
+          {.engine = e + "attention.rotations", .file = fmt::format("rotations.{}", l), .drawn = true});
     if (a.shares_query_key(l))
       n.parts(e + "attention.qkv", {heads + "query_key", heads + "value"}, {columns, columns});
     else
@@ -182,7 +200,8 @@ const Family& reformer_family() {
       write_config,
       [](const ModelSpec& s) {
         return s.architecture == Architecture::decoder && !s.tied && s.unembedding_bias &&
-               s.output == Output::tokens && (s.grid == 0 || s.context % s.grid == 0);
+               s.output == Output::tokens && !s.attention.hashing.same_bucket &&
+               (s.grid == 0 || s.context % s.grid == 0);
       },
       weights,
       "reformer.",

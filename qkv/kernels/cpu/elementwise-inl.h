@@ -215,6 +215,10 @@ void scale(int64_t n, float factor, float* x) {
   map(n, x, x, [=](VF v) HWY_ATTR { return hn::Mul(v, hn::Set(DF(), factor)); });
 }
 
+void exponentials(int64_t n, const float* x, float* y) {
+  map(n, x, y, [](VF v) HWY_ATTR { return exponential(DF(), v); });
+}
+
 void axpy(int64_t n, float factor, const float* x, float* y) {
   map(n, x, y, y, [=](VF a, VF b) HWY_ATTR { return hn::MulAdd(a, hn::Set(DF(), factor), b); });
 }

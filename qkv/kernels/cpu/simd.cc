@@ -52,6 +52,7 @@ void fill_table(KernelTable* table) {
   table->row_product_f16 = row_product<Float16>;
   table->sum_squares = sum_squares;
   table->log_sum_exp = log_sum_exp;
+  table->exp = exponentials;
   table->scale = scale;
   table->axpy = axpy;
   table->update = update;

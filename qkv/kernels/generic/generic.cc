@@ -349,6 +349,10 @@ double log_sum_exp(int64_t n, const float* x) {
   return highest + std::log(sum);
 }
 
+void exp(int64_t n, const float* x, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = std::exp(x[i]);
+}
+
 void scale(int64_t n, float factor, float* x) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
@@ -480,6 +484,7 @@ const KernelTable& generic_kernels() {
                                     row_product<Float16>,
                                     sum_squares,
                                     log_sum_exp,
+                                    exp,
                                     scale,
                                     axpy,
                                     update,

@@ -180,6 +180,12 @@ void resolve_heads(ModelSpec& m, const Given& given, const std::string& path) {
   if (!given("model.d_vo")) a.d_vo = m.width / a.heads;
 }
 
+// The number of buckets, once the context is known.
+void resolve_buckets(AttentionSpec& a, int64_t context, const Given& given) {
+  if (a.hashing.chunk > 0 && !given("model.hash_buckets"))
+    a.hashing.buckets = usual_buckets(context, a.hashing.chunk);
+}
+
 // Experts, once the feed-forward network is known.
 void resolve_experts(BlockSpec& b, const Given& given) {
   ExpertsSpec& x = b.experts;
@@ -221,6 +227,7 @@ void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) 
       inherited.attention.kv_heads == inherited.attention.heads)
     a.kv_heads = a.heads;
   if (given("model.head_sizes")) resolve_head_sizes(a, given);
+  if (given("model.hashed_beyond")) resolve_buckets(a, s.context, given);
   if (given("model.attention_bias") && !given("model.attention_out_bias")) a.out_bias = a.bias;
   if (given("model.experts") || given("model.experts_chosen")) resolve_experts(s, given);
   if (given("model.relative_attention")) resolve_relative(s, given);
@@ -322,7 +329,7 @@ void resolve_lora(TrainConfig& c, const Given& given, const std::string& path) {
 // Rejects keys that would change the body of the model that the run starts from.
 void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
   // A model without a table of positions may continue training on longer texts.
-  const bool fixed_context = from.longest_by_positions() == from.context;
+  const bool fixed_context = from.longest() == from.context;
   const auto expect_same = [&](const std::string& section, const std::vector<FieldText>& before,
                                const std::vector<FieldText>& now) {
     for (size_t i = 0; i < now.size(); ++i) {
@@ -527,15 +534,8 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   if (d.fold > d.folds) usage("{}: data.fold: {} of {} folds", path, d.fold, d.folds);
   if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
     usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
-  const auto windows = std::count(objectives.begin(), objectives.end(), next_token);
   if (c.window > c.model.context)
     usage("{}: train.window: {} tokens are more than model.context = {}", path, c.window, c.model.context);
-  if (windows > 0 && c.window_length() > c.model.longest())
-    usage(
-        "{}: train.window: windows of {} tokens would be attended to by hashes of their keys (LSH "
-        "attention), "
-        "which is not supported: {} at most",
-        path, c.window_length(), c.model.longest());
   const auto scored_by = [&](const char* score, const std::vector<Objective>& right) {
     if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score));
   };

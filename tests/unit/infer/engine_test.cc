@@ -367,6 +367,24 @@ TEST_F(EngineTest, InAnyCompanyAsARecurrence) {
 TEST_F(EngineTest, InAnyCompanyWithFastWeights) {
   for (const bool delta : {false, true}) expect_own_bits(*drawn(of_fast_weights(delta)));
 }
+TEST_F(EngineTest, InAnyCompanyWithoutAttention) {
+  for (const AftForm form : {AftForm::full, AftForm::local, AftForm::simple, AftForm::conv}) {
+    ModelSpec spec = of_fast_weights(false);
+    AttentionFreeMixer m;
+    m.form = form, m.window = 3, m.heads = 1;
+    spec.mixer = m;
+    expect_own_bits(*drawn(spec));
+  }
+}
+// Texts that are read again each time.
+TEST_F(EngineTest, InAnyCompanyWithHashes) {
+  ModelSpec spec = of_fast_weights(false);
+  spec.mixer = MixerSpec();
+  spec.attention.shared_query_key = {1, 0};
+  spec.attention.kv_heads = spec.attention.heads;
+  spec.attention.hashing = {.chunk = 4, .rounds = 2, .buckets = {4}};
+  expect_own_bits(*drawn(spec));
+}
 TEST_F(EngineTest, InAnyCompanyWithLargeStates) {
   for (const char* name :
        {"gated_delta", "mamba", "mamba2", "convolution", "rwkv4", "rwkv7", "random_features"}) {

@@ -417,7 +417,7 @@ const FamilyCase kCases[] = {
        s.axial_width = 5;
        s.attention.patterns = {{.block = 4, .neighbours = 1}, {}};
        s.attention.shared_query_key = {0, 1};
-       s.attention.hashed_beyond = 8;
+       s.attention.hashing = {.chunk = 4, .before = 2, .rounds = 2, .buckets = {2, 4}};
      }},
     {"m2m_100", [](ModelSpec& s) { s = m2m(); }},
     {"switch_transformers", [](ModelSpec& s) { s = switch_transformer(); }},

@@ -267,7 +267,10 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.axial_width = 3; },
       [](ModelSpec& s) { s.branches = Branches::reversible; },
       [](ModelSpec& s) { s.attention.shared_query_key = {1}; },
-      [](ModelSpec& s) { s.attention.hashed_beyond = 7; },
+      [](ModelSpec& s) {
+        s.attention.shared_query_key = {1};
+        s.attention.hashing = {.chunk = 7, .buckets = {4}};
+      },
       [](ModelSpec& s) { s.attention.clip = 0.5F; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::layer; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::layer_heads; },

@@ -229,6 +229,26 @@ TEST(Softmax, LogSumExp) {
   });
 }
 
+TEST(Elementwise, Exponentials) {
+  for_simd_tables([&](const KernelTable& table) {
+    for_sizes([&](int64_t n, int64_t offset) {
+      auto x = Buffer<float>::normal(n, 20, 5, offset);
+      if (n > 2) x.data()[1] = -std::numeric_limits<float>::infinity(), x.data()[2] = -200;
+      std::vector<float> y(static_cast<size_t>(n));
+      table.exp(n, x.data(), y.data());
+      for (int64_t i = 0; i < n; ++i) {
+        const double want = std::exp(std::min<double>(88, x.data()[i]));
+        EXPECT_NEAR(y[i], want, 3e-7 * want + 1.2e-38) << x.data()[i];
+        float alone = 0;  // an element's bits do not depend on its place
+        table.exp(1, x.data() + i, &alone);
+        EXPECT_EQ(alone, y[i]);
+      }
+      table.exp(n, x.data(), x.data());
+      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(x.data()[i], y[i]);
+    });
+  });
+}
+
 TEST(Optimizers, ScaleAndAxpy) {
   for_simd_tables([&](const KernelTable& table) {
     for_sizes([&](int64_t n, int64_t offset) {

@@ -275,6 +275,10 @@ struct MembersOf<Rwkv7Mixer> {
   using Type = Rwkv7Spec;
 };
 template <>
+struct MembersOf<AttentionFreeMixer> {
+  using Type = AftSpec;
+};
+template <>
 struct MembersOf<RandomFeaturesMixer> {
   using Type = RandomFeatureSpec;
 };

@@ -5,6 +5,7 @@
 // Covers: qkv/nn/convolution.cc, qkv/nn/replayed_mixer.cc
 // Covers: qkv/models/mixers/rwkv.cc, qkv/nn/rwkv.cc, qkv/nn/token_shift.cc
 // Covers: qkv/models/mixers/random_features.cc
+// Covers: qkv/models/mixers/attention_free.cc, qkv/nn/attention_free.cc
 #include <gtest/gtest.h>
 
 #include "qkv/models/transformer.h"
@@ -63,6 +64,10 @@ TEST(StateMixers, AreRefusedWhereTheyMeanNothing) {
   expect_error([] { read("mixer = 'random_features'\nrandom_heads = 5\n"); }, {"random_heads", "5 heads"});
   expect_error([] { read("mixer = 'random_features'\nrandom_gated = true\narchitecture = 'encoder'\n"); },
                {"random_features", "decoder"});
+  expect_error([] { read("mixer = 'attention_free'\naft_form = 'simple'\naft_rank = 3\n"); },
+               {"aft_rank", "full"});
+  expect_error([] { read("mixer = 'attention_free'\naft_form = 'conv'\naft_heads = 5\n"); },
+               {"aft_heads", "5 heads"});
   expect_error([] { read("mixer = 'rwkv7'\nrwkv7_heads = 5\n"); }, {"rwkv7_heads", "5 heads"});
   expect_error(
       [] {
@@ -94,7 +99,13 @@ std::vector<MixerSpec> mixers() {
   RandomFeaturesMixer performer, rfa;
   performer.heads = 2, performer.count = 5;
   rfa.heads = 4, rfa.count = 3, rfa.map = RandomMap::fourier, rfa.gated = true;
-  return {gated, mamba, mamba2, convolution, rwkv4, rwkv7, performer, rfa};
+  std::vector<MixerSpec> all = {gated, mamba, mamba2, convolution, rwkv4, rwkv7, performer, rfa};
+  for (const AftForm form : {AftForm::full, AftForm::local, AftForm::simple, AftForm::conv}) {
+    AttentionFreeMixer aft;
+    aft.form = form, aft.window = 5, aft.heads = 2, aft.rank = form == AftForm::local ? 3 : 0;
+    all.emplace_back(aft);
+  }
+  return all;
 }
 
 // The hidden rows of `tokens` behind those that the states hold.

@@ -440,8 +440,19 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
              {"axial_width", "sinusoidal"});
   refuse_all({"model.axial_width=500", "model.grid=4"}, {"axial_width", "width"});
   refuse_all({"model.hashed_beyond=4"}, {"hashed_beyond", "shared_query_key"});
-  refuse_all({"model.shared_query_key=[0, 1]", "model.hashed_beyond=4"},
-             {"train.window", "hashes", "4 at most"});
+  refuse_all({"model.hash_rounds=2"}, {"hash_rounds", "hashed_beyond"});
+  const std::vector<std::string> hashed = {"model.shared_query_key=[0, 1]", "model.hashed_beyond=4"};
+  const auto refuse_hashed = [&](const std::vector<std::string>& with, const std::vector<std::string>& says) {
+    std::vector<std::string> all = hashed;
+    all.insert(all.end(), with.begin(), with.end());
+    refuse_all(all, says);
+  };
+  refuse_hashed({"model.hash_buckets=[4, 3]"}, {"hash_buckets", "even", "3"});
+  refuse_hashed({"model.hash_buckets=[1048576, 2]"}, {"hash_buckets", "more than"});
+  refuse_hashed({"model.attention_sinks=true"}, {"hashed_beyond", "attention_sinks"});
+  refuse_hashed({"model.positions=alibi"}, {"hashed_beyond", "alibi"});
+  refuse_hashed({"model.patterns=[\"all\", \"window 4\"]"}, {"patterns", "layer 1"});
+  refuse_hashed({"model.architecture=encoder_decoder"}, {"hashed_beyond", "encoder-decoder"});
   refuse_all({"model.shared_query_key=[2]"}, {"shared_query_key", "2"});
   refuse_all({"model.shared_query_key=[1]", "model.heads=2", "model.kv_heads=1"},
              {"shared_query_key", "kv_heads"});
