@@ -263,4 +263,77 @@ std::vector<Tensor> recompute(const std::vector<Tensor>& inputs,
   return outputs;
 }
 
+namespace {
+
+// x + factor y, both f32.
+Tensor plus(const Tensor& x, float factor, const Tensor& y) {
+  Tensor out = x.clone();
+  float* to = out.mutable_data<float>();
+  const float* from = y.data<float>();
+  parallel_for(x.count(), 1 << 14,
+               [&](int64_t i, int64_t end) { kernels().axpy(end - i, factor, from + i, to + i); });
+  return out;
+}
+
+class Reversible : public Node {
+ public:
+  using Steps = std::vector<std::function<Tensor(const Tensor&)>>;
+  Reversible(const TensorPair& start, const TensorPair& end, Steps steps)
+      : steps_(std::move(steps)), x_(end.x.detach()), other_(end.other.detach()) {
+    add_input(start.x);
+    add_input(start.other);
+  }
+  std::string_view name() const override { return "reversible"; }
+
+  void backward(std::span<Tensor> grads) override {
+    const auto zeros = [&] { return Tensor::zeros(x_.shape(), x_.dtype()); };
+    Tensor dx = grads[0].defined() ? grads[0] : zeros(),
+           dother = grads.size() > 1 && grads[1].defined() ? grads[1] : zeros();
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      Tensor read = std::exchange(other_, Tensor());
+      const auto capture = std::make_shared<Capture>();
+      connect(read, capture);
+      const bool before = std::exchange(is_recording, true);
+      const Tensor branch = (*step)(read);
+      is_recording = before;
+      qkv::backward(std::vector<Seed>{{branch, dx}});
+      other_ = plus(x_, -1, branch);
+      if (capture->grad.defined()) dother = plus(dother, 1, capture->grad);
+      x_ = read.detach();
+      std::swap(dx, dother);
+    }
+    give(0, std::move(dx));
+    give(1, std::move(dother));
+  }
+
+ private:
+  Steps steps_;
+  Tensor x_, other_;
+};
+
+}  // namespace
+
+TensorPair reversible(const TensorPair& start, std::vector<std::function<Tensor(const Tensor&)>> steps) {
+  const auto run = [&] {
+    TensorPair at = start;
+    for (const auto& f : steps) at = {plus(at.other, 1, f(at.x)), at.x};
+    return at;
+  };
+  check(start.x.dtype() == DType::f32 && start.other.dtype() == DType::f32 &&
+            start.x.shape() == start.other.shape(),
+        "reversible: expected two f32 tensors of one shape, got {} and {}", start.x, start.other);
+  if (!is_recording) return run();
+  TensorPair end;
+  {
+    const NoGrad guard;
+    const PartOfTraining training;
+    end = run();
+    end = {end.x.detach(), end.other.detach()};
+  }
+  const auto node = std::make_shared<Reversible>(start, end, std::move(steps));
+  connect(end.x, node, 0);
+  connect(end.other, node, 1);
+  return end;
+}
+
 }  // namespace qkv

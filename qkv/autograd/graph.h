@@ -112,4 +112,14 @@ void backward(std::span<const Seed> seeds);
 std::vector<Tensor> recompute(const std::vector<Tensor>& inputs,
                               std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f);
 
+// Two f32 tensors of one shape.
+struct TensorPair {
+  Tensor x, other;
+};
+// Step i turns (x, other) into (other + f_i(x), x), for each f_i in turn. While gradients are recorded only
+// the result is saved: the backward pass computes what each step read from what it left, other = x' -
+// f_i(other'), up to rounding (Gomez et al. 2017, reversible residual networks). Each f_i must give the same
+// result each time, and read nothing with a gradient but its argument and leaves.
+TensorPair reversible(const TensorPair& start, std::vector<std::function<Tensor(const Tensor&)>> steps);
+
 }  // namespace qkv

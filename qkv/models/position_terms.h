@@ -25,6 +25,8 @@ class PositionTerms {
   void prepare(const Layout& places, DType dtype, Context& context) const;
   // Puts what only this layer has there, after prepare().
   void prepare_layer(int64_t layer, const Layout& places, Context& context) const;
+  // True if layers have biases of their own.
+  bool differs_by_layer() const { return !distances_.empty(); }
 
  private:
   void place_distances(int64_t reach, DType dtype, Context& context) const;

@@ -228,6 +228,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
   for (size_t i = 0; i < terms_.size(); ++i)
     terms_[i].prepare(segments ? context.seen : context.layout, x.dtype(), contexts[i]);
   std::vector<LayerKeys> left(blocks_.size());  // by the layers whose keys others reuse
+  if (keeps_ends_alone(x, contexts)) return run_reversibly(x, context, contexts);
   ResidualStream stream{x, {}, {}, name_ + ".embedding", reversible_ ? x : Tensor()};
   if (placement_ == NormPlacement::post) context.visit(stream.name, "", stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
@@ -275,6 +276,36 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
   Tensor out = stream.add_and_norm(*norm_, context);
   context.visit(name_, ".norm", out);
   return out;
+}
+
+// In bf16 what blocks read could not be had back from what they left.
+bool BlockStack::keeps_ends_alone(const Tensor& x, const std::vector<Context>& contexts) const {
+  const auto reads_more = [](const Context& c) {
+    return c.distance_bias.defined() || c.distance_vectors.defined() || c.source.defined() ||
+           c.layer_inputs.defined() || c.segment_states != nullptr || c.probe != nullptr;
+  };
+  return reversible_ && recompute_ && recording() && x.dtype() == DType::f32 &&
+         std::ranges::none_of(scales_, [](const Parameter* scale) { return scale != nullptr; }) &&
+         std::ranges::none_of(keys_left_, [](char left) { return left != 0; }) &&
+         std::ranges::none_of(terms_, [](const PositionTerms& t) { return t.differs_by_layer(); }) &&
+         std::ranges::none_of(contexts, reads_more);
+}
+
+Tensor BlockStack::run_reversibly(const Tensor& x, const Context& context,
+                                  const std::vector<Context>& contexts) const {
+  std::vector<std::function<Tensor(const Tensor&)>> steps;
+  for (size_t l = 0; l < blocks_.size(); ++l)
+    for (const Residual& r : blocks_[l]) {
+      if (dropped(l, context)) continue;
+      steps.emplace_back([&r, its = contexts[terms_of_[l]]](const Tensor& read) {
+        ResidualStream stream{read, {}, {}, "", Tensor()};
+        r.forward(stream, its);
+        return dropout(stream.branch, stream.dropout);
+      });
+    }
+  const TensorPair end = reversible({x, x}, std::move(steps));
+  const Tensor both = join_columns(end.other, end.x);
+  return norm_ == nullptr ? both : norm_->forward(both, context);
 }
 
 void BlockStack::update_buffers() const {

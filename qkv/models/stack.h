@@ -68,6 +68,10 @@ class BlockStack : public Stack {
 
   // Adds the branches of a block to the stream, and scales what leaves it.
   void run_block(size_t layer, ResidualStream& stream, const Context& context) const;
+  // True if the backward pass has what blocks read back from what the last one leaves.
+  bool keeps_ends_alone(const Tensor& x, const std::vector<Context>& contexts) const;
+  // forward() of two streams that begin alike, keeping their ends alone (Gomez et al. 2017).
+  Tensor run_reversibly(const Tensor& x, const Context& context, const std::vector<Context>& contexts) const;
   // The name, for probes, of the stream that leaves a block.
   std::string name_after(size_t layer) const;
 
