@@ -17,6 +17,8 @@ struct ModelInput {
   Indices segments = {};      // [N]; undefined: all 0
   Indices source = {};        // [M]: the source of an encoder-decoder (the paper's z); else undefined
   Layout source_layout = {};  // sequences of source, as many as in `layout`
+  // For latents: the positions that hidden rows are wanted of, in as many sequences; no rows: those of ids.
+  Layout query_layout = {};
   // f32 [M, D]: rows that cross-attention takes as the sources of its keys and of its values, in place of an
   // encoded source; undefined: those of the encoder.
   Tensor source_keys = {}, source_values = {};

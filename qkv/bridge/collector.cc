@@ -43,6 +43,7 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
                        const PaddedBatch& batch, const ModelSpec& its_spec) {
+    if (spec.latents.any()) return;
     if (hidden_states) add_hidden(stack, prefix, layers, batch);
     if (attentions)
       for (int64_t l = 0, next = 0; l < layers; ++l) {
@@ -66,6 +67,7 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
           &inputs.tokens,
           &inputs.source,
           spec.block(l).attention.heads};
+  if (spec.latents.any()) add_latents(inputs, hidden_states, attentions);
   if (!attentions || !is_longformer(spec)) return;
   banded_ = true;
   globals_ = global_places(spec, inputs);
@@ -75,6 +77,31 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
         &inputs.tokens,
         &inputs.tokens,
         spec.block(l).attention.heads};
+}
+
+// A state before each block and one after the last, for each time that the blocks run; the reads' attention
+// as that of cross-attention.
+void Collector::add_latents(const Inputs& inputs, bool hidden_states, bool attentions) {
+  const LatentSpec& l = spec_.latents;
+  const int64_t rows = inputs.tokens.rows, heads = spec_.attention.heads;
+  latents_ = PaddedBatch::whole(rows, l.count);
+  queries_ = spec_.output == Output::sequence_classes ? PaddedBatch::whole(rows, 1) : inputs.outputs();
+  for (int64_t r = 0; r < l.repeats; ++r) {
+    const std::string run = r == 0 ? "encoder." : fmt::format("repeat.{}.encoder.", r);
+    for (int64_t i = 0; i <= spec_.layers && hidden_states; ++i)
+      places_[run + (i == 0 ? "embedding" : fmt::format("block.{}.feed_forward.sum", i - 1))] = {
+          {fmt::format("hidden_states.{}", r * (spec_.layers + 1) + i)}, &latents_, &latents_};
+    for (int64_t i = 0; i < spec_.layers && attentions; ++i)
+      places_[run + fmt::format("block.{}.attention.probabilities", i)] = {
+          {fmt::format("attentions.{}", r * spec_.layers + i)}, &latents_, &latents_, heads};
+  }
+  if (!attentions) return;
+  const int64_t reads = l.read_again ? l.repeats : 1;
+  for (int64_t r = 0; r < reads; ++r)
+    places_[(r == 0 ? "" : fmt::format("repeat.{}.", r)) + "encoder.in.attention.probabilities"] = {
+        {fmt::format("cross_attentions.{}", r)}, &latents_, &inputs.tokens, l.in.heads};
+  places_["encoder.out.attention.probabilities"] = {
+      {fmt::format("cross_attentions.{}", reads)}, &queries_, &latents_, l.out.heads};
 }
 
 void Collector::visit(std::string_view name, Tensor& value) {

@@ -13,7 +13,12 @@ namespace qkv {
 // Inputs of one call: the tokens of the model's stack, and of its encoder if it has two.
 struct Inputs {
   PaddedBatch tokens, source;
+  // Of latents that predict tokens: all positions of the context, whatever the rows' lengths.
+  PaddedBatch positions = {};
   ModelInput input;
+
+  // The places of the rows that the head reads.
+  const PaddedBatch& outputs() const { return positions.rows > 0 ? positions : tokens; }
 };
 
 // Reads images [B, channels, size, size]; each becomes the model's tokens followed by its patches.
@@ -47,12 +52,14 @@ class Collector : public Probe {
   Tensor& found_at(const Place& place, const Shape& shape);
   int64_t chunks_of(const Place& place) const;
   void visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p);
+  void add_latents(const Inputs& inputs, bool hidden_states, bool attentions);
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                   const PaddedBatch& batch);
 
   const ModelSpec& spec_;
   bool last_normed_;
   std::map<std::string, Place> places_;
+  PaddedBatch latents_, queries_;              // the rows of latents and of what reads them
   bool banded_ = false;                        // attentions have Longformer's format
   std::vector<std::vector<int64_t>> globals_;  // columns of the global tokens of each sequence
 };

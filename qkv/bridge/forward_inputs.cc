@@ -219,6 +219,10 @@ Inputs read_inputs(const TensorFile& in, const std::string& path, const ModelSpe
   }
   out.input.ids = out.tokens.ids;
   out.input.layout = out.tokens.layout();
+  if (spec.latents.any() && spec.output == Output::tokens) {
+    out.positions = PaddedBatch::whole(out.tokens.rows, spec.context);
+    out.input.query_layout = out.positions.layout();
+  }
   if (spec.output == Output::sequence_classes || spec.output == Output::embedding)
     for (int64_t r = 0; r < out.tokens.rows; ++r)
       check(out.tokens.lengths[static_cast<size_t>(r)] > 0,

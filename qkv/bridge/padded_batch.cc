@@ -14,6 +14,16 @@ std::vector<std::vector<int32_t>> PaddedBatch::sequences() const {
   return out;
 }
 
+PaddedBatch PaddedBatch::whole(int64_t rows, int64_t columns) {
+  PaddedBatch out;
+  out.rows = rows;
+  out.columns = columns;
+  out.ids.assign(static_cast<size_t>(rows * columns), 0);
+  for (int64_t i = 0; i < rows * columns; ++i) out.places.push_back(i);
+  out.lengths.assign(static_cast<size_t>(rows), static_cast<int32_t>(columns));
+  return out;
+}
+
 Tensor PaddedBatch::spread(const Tensor& x) const {
   Tensor out = Tensor::zeros({rows, columns, x.width()}, DType::f32);
   for (int64_t i = 0; i < std::ssize(places); ++i) out.mutable_row<float>(places[i]).copy(x.row<float>(i));

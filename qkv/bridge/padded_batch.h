@@ -17,6 +17,8 @@ struct PaddedBatch {
   std::vector<int32_t> lengths;
 
   std::vector<std::vector<int32_t>> sequences() const;
+  // All places of that many rows and columns, with the id 0.
+  static PaddedBatch whole(int64_t rows, int64_t columns);
   // Spreads [N, D] to [rows, columns, D]; padding is zero.
   Tensor spread(const Tensor& x) const;
   // Selects the real tokens' values from [rows, columns].

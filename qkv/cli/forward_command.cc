@@ -48,7 +48,7 @@ Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& co
   switch (spec.output) {
     case Output::tokens:
       out.emplace_back(spec.labels.empty() ? "logits" : "prediction_logits",
-                       in.tokens.spread(model.logits(hidden)));
+                       in.outputs().spread(model.logits(hidden)));
       if (!spec.labels.empty()) out.emplace_back("seq_relationship_logits", classes());
       break;
     case Output::sequence_classes:
@@ -99,7 +99,7 @@ bool has_numbers(const ModelSpec& spec) {
 // Targets of the model's output from "labels", or "start_positions" and "end_positions".
 Indices read_targets(const TensorFile& in, const Inputs& inputs, const ModelSpec& spec,
                      const std::string& path) {
-  const PaddedBatch& b = inputs.tokens;
+  const PaddedBatch& b = inputs.outputs();
   std::vector<int32_t> targets;
   const int64_t classes = spec.output == Output::tokens   ? spec.vocab_size
                           : spec.output == Output::span   ? b.columns

@@ -45,6 +45,8 @@ struct Needs {
       [](const ModelSpec& s) { return s.recurrence.attention == SourceAttention::local; }};
   static constexpr FieldCondition kMtp = {"an mtp_layers above 0", "model.mtp_layers",
                                           [](const ModelSpec& s) { return s.mtp.any(); }};
+  static constexpr FieldCondition kLatents = {"a latents above 0", "model.latents",
+                                              [](const ModelSpec& s) { return s.latents.any(); }};
   static constexpr FieldCondition kTokens = {"an objective that predicts tokens", "train.objective",
                                              [](const ModelSpec& s) { return s.output == Output::tokens; }};
   static constexpr FieldCondition kLogits = {

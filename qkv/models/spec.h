@@ -9,6 +9,7 @@
 
 #include "qkv/batch/batch.h"
 #include "qkv/models/feature_spec.h"
+#include "qkv/models/latent_spec.h"
 #include "qkv/models/mixer_spec.h"
 #include "qkv/models/mtp_spec.h"
 #include "qkv/nn/attention_spec.h"
@@ -150,6 +151,7 @@ struct ModelSpec : BlockSpec {
   int64_t layers = 0;             // L; L_dec in an encoder-decoder
   int64_t encoder_layers = 0;     // L_enc in an encoder-decoder, else 0
   EncoderShape encoder = {};
+  LatentSpec latents = {};  // of an encoder, which the blocks' width and heads are then of
   // Features that an encoder reads beside tokens; the encoder of an encoder-decoder reads them instead of
   // tokens.
   FeatureSpec features = {};
@@ -248,7 +250,10 @@ struct ModelSpec : BlockSpec {
     return {context, architecture == Architecture::encoder_decoder, order == Order::prefix, encoder.context};
   }
   // Width of the last stack's output: that of both streams if it has two.
-  int64_t output_width() const { return branches == Branches::reversible ? 2 * width : width; }
+  int64_t output_width() const {
+    if (latents.any() && output == Output::sequence_classes) return latents.width;
+    return branches == Branches::reversible ? 2 * width : width;
+  }
   // Width of a sequence's vector, or of the classifier's input.
   int64_t pooled_width() const { return pooler ? width : output_width(); }
   // True if a norm follows the last block of each stack.

@@ -547,6 +547,32 @@ void check_kinds(const ModelSpec& s) {
           "model: layer_groups: layers of different kinds do not share weights");
 }
 
+void check_latents(const ModelSpec& s) {
+  const LatentSpec& l = s.latents;
+  check(l.any() || l == LatentSpec{}, "model: latent_width, latent_repeats and their kin have no effect without latents");
+  if (!l.any()) return;
+  check(s.architecture == Architecture::encoder && s.order == Order::stack && !s.recurrence.any(),
+        "model: latents: of an encoder of blocks, in order stack");
+  check(s.mixer.get_if<AttentionMixer>() != nullptr && s.kinds.empty() && s.attention.patterns.empty() &&
+            s.attention.shared_query_key.empty() && !s.attention.relative.on() &&
+            !s.attention.global_projections && s.attention.rotary.width == 0,
+        "model: latents see each other by plain attention: not by another mixer, kinds, patterns, "
+        "shared_query_key, relative_attention or rotary positions");
+  check(!is_of_blocks(s.positions) && s.distance_bias == Positions::none,
+        "model: latents have no positions: they are the tokens', not {}", name_of(s.bias()));
+  check(s.norm_placement == NormPlacement::pre && s.branches == Branches::serial && !s.final_norm &&
+            s.normalization != Normalization::batch,
+        "model: latents: blocks have norms before serial branches, and none at the end");
+  check(s.experts.count == 0 && s.features.kind == FeatureSpec::Kind::none && s.mtp.layers == 0 &&
+            s.layer_input_width == 0 && !s.lora.any(),
+        "model: latents do not go with experts, features, mtp, layer inputs and adapters");
+  check(s.head_width == 0, "model: latents: head_width: what reads the latents is the head");
+  check(l.width > 0, "model: latent_width: expected a number above 0");
+  for (const auto& [name, c] : {std::pair("in", &l.in), {"out", &l.out}})
+    check(c->heads > 0 && c->d_qk > 0 && c->d_vo > 0 && c->hidden > 0,
+          "model: latent_{0}_heads, latent_{0}_qk, latent_{0}_vo, latent_{0}_hidden: expected numbers above 0", name);
+}
+
 // Numbers that are not in the range of their field.
 struct RangeCheck {
   template <typename T>
@@ -650,6 +676,7 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check_order(whole);
   check_recurrence(s);
   check_features(s);
+  check_latents(s);
 }
 
 void check_reused_keys(const ModelSpec& stack, int64_t layers) {

@@ -88,6 +88,107 @@ void for_each_field(Spec& e, Visitor& v) {
     e.expert_every, Integers{0, 4096});
 }
 
+// Latents, and how they read and are read.
+template <typename Spec, typename Visitor>
+requires IsSpec<Spec, LatentSpec>
+void for_each_field(Spec& l, Visitor& v) {
+  using enum WithWeights;
+  v({.name = "latents",
+     .help = "number of latent vectors that read the tokens and see each other in their place (Perceiver; 0: "
+             "none)",
+     .weights = kept,
+     .since = 23},
+    l.count, Integers{0, 1 << 20});
+  v({.name = "latent_width",
+     .help = "width of the latents, and of the blocks",
+     .derived = "width",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.width, Integers{0, 1 << 20});
+  v({.name = "latent_repeats",
+     .help = "number of times that the blocks run, with the same weights",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.repeats, Integers{1, 4096});
+  v({.name = "latent_read_again",
+     .help = "the latents read the tokens before each of these times",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.read_again);
+  v({.name = "latent_in_heads",
+     .help = "heads by which latents read the tokens",
+     .derived = "heads",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.in.heads, Integers{0, 4096});
+  v({.name = "latent_in_qk",
+     .help = "width of their queries and keys",
+     .derived = "latent_width / latent_in_heads",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.in.d_qk, Integers{0, 576});
+  v({.name = "latent_in_vo",
+     .help = "width of their values",
+     .derived = "latent_width / latent_in_heads",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.in.d_vo, Integers{0, 576});
+  v({.name = "latent_in_hidden",
+     .help = "feed-forward width behind that read",
+     .derived = "hidden",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.in.hidden, Integers{0, 1 << 24});
+  v({.name = "latent_in_residual",
+     .help = "what latents read is added to them",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.in.residual);
+  v({.name = "latent_out_heads",
+     .help = "heads by which the output reads the latents",
+     .derived = "heads",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.out.heads, Integers{0, 4096});
+  v({.name = "latent_out_qk",
+     .help = "width of its queries and keys",
+     .derived = "latent_width / latent_out_heads",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.out.d_qk, Integers{0, 576});
+  v({.name = "latent_out_vo",
+     .help = "width of its values",
+     .derived = "latent_width / latent_out_heads",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.out.d_vo, Integers{0, 576});
+  v({.name = "latent_out_hidden",
+     .help = "feed-forward width behind that read",
+     .derived = "4 x its queries' width",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.out.hidden, Integers{0, 1 << 24});
+  v({.name = "latent_out_residual",
+     .help = "what the output reads is added to its queries",
+     .derived = "true for classes of sequences",
+     .weights = kept,
+     .since = 23,
+     .needs = &Needs::kLatents},
+    l.out.residual);
+}
+
 // Images and spectrograms.
 template <typename Spec, typename Visitor>
 requires IsSpec<Spec, FeatureSpec>
@@ -200,6 +301,7 @@ void for_each_field_of_shape(Spec& s, Visitor& v) {
      .since = 2},
     s.encoder_layers, Integers{0, 4096});
   for_each_field(s.encoder, v);
+  for_each_field(s.latents, v);
   for_each_field(s.features, v);
   for_each_field(s.mtp, v);
   for_each_field(s.lora, v);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "qkv/models/latents.h"
 #include "qkv/models/recurrent.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/linear.h"
@@ -69,6 +70,8 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
     layer_inputs_ = std::make_unique<LayerInputs>(parameters_, "embedding", spec);
   if (encoder_cell != Cell::none)
     encoder_ = std::make_unique<RecurrentEncoder>(parameters_, "encoder", spec, kEncoderSite);
+  else if (spec.latents.any())
+    encoder_ = std::make_unique<LatentStack>(parameters_, "encoder", spec, kStackSite);
   else if (spec.architecture != Architecture::decoder)
     encoder_ =
         std::make_unique<BlockStack>(parameters_, "encoder", encoder_spec,
@@ -159,6 +162,7 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context) cons
   inner.layout = input.layout;
   inner.segments = input.segments;
   inner.visibility = input.visibility;
+  inner.query_layout = input.query_layout;
   if (input.globals.defined() && !decoder_) inner.globals = counts_before(input.globals, input.layout.rows());
   if (input.source_keys.defined()) {
     take_source(input, inner);

@@ -15,7 +15,7 @@ using Tensors = std::vector<Tensor>;
 const std::vector<int32_t> kOffsets = {0, 1, 9, 9, 14};
 constexpr int64_t kRows = 14;
 
-PositionWeights weights(int form, bool causal, const Tensor& w) {
+PositionWeights weights(int form, const Tensor& w) {
   if (form == 0) return {};
   if (form == 1) return {.table = w};
   if (form == 2) return {.table = w, .window = 3};
@@ -33,7 +33,7 @@ TEST(AttentionFreeGradient, IsTheDifference) {
       if (form > 0) in.push_back(drawn_weights(form, causal));
       expect_gradients(
           [&](const Tensors& x) {
-            return Tensors{attention_free(x[0], x[1], weights(form, causal, form > 0 ? x[2] : Tensor()),
+            return Tensors{attention_free(x[0], x[1], weights(form, form > 0 ? x[2] : Tensor()),
                                           kOffsets, KeyLayout::contiguous(kOffsets), causal)};
           },
           in, {.h = 0x1p-6, .fifth = 400, .roundings = 32, .keep_f32 = {2}});
@@ -48,7 +48,7 @@ TEST(AttentionFree, IsItsDefinition) {
     for (int form = 0; form < 4; ++form) {
       const Tensor w = drawn_weights(form, causal);
       const Tensor y =
-          attention_free(k, v, weights(form, causal, w), kOffsets, KeyLayout::contiguous(kOffsets), causal);
+          attention_free(k, v, weights(form, w), kOffsets, KeyLayout::contiguous(kOffsets), causal);
       for (size_t s = 0; s + 1 < kOffsets.size(); ++s)
         for (int64_t t = kOffsets[s]; t < kOffsets[s + 1]; ++t)
           for (int64_t c = 0; c < width; ++c) {

@@ -26,6 +26,7 @@ const std::vector<const Family*>& registry() {
       &xglm_family(),        &big_bird_family(),     &deberta_v2_family(),
       &xlnet_family(),       &longformer_family(),   &vit_family(),
       &deit_family(),        &whisper_family(),      &reformer_family(),
+      &perceiver_family(),
       &qwen3_family(),       &qwen3_moe_family(),    &gemma3_text_family(),
       &gemma4_text_family(), &olmo3_family(),        &cohere2_family(),
       &exaone4_family(),     &smollm3_family(),      &ministral_family(),

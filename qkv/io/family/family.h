@@ -169,6 +169,7 @@ const Family& qwen3_5_text_family();
 const Family& lfm2_family();
 
 const Family& reformer_family();
+const Family& perceiver_family();
 
 const Family& native_family();
 

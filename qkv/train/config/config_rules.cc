@@ -94,7 +94,7 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
     m.tied = true;
     if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;
   } else if (m.architecture == Architecture::encoder && c.from.empty()) {
-    if (!given("model.head_width")) m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
+    if (!given("model.head_width") && !m.latents.any()) m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
     if (!given("model.unembedding_bias")) m.unembedding_bias = true;
   }
   const bool new_head = !begun || from.output != m.output || from.problem != m.problem,
@@ -158,6 +158,35 @@ void resolve_head_sizes(AttentionSpec& a, const Given& given) {
   if (!given("model.d_vo")) a.d_vo = widest;
 }
 
+// A Perceiver: what its blocks and reads have in common with the rest, and what BERT has and it has not.
+void resolve_latents(ModelSpec& m, const Given& given) {
+  LatentSpec& l = m.latents;
+  if (!l.any()) return;
+  if (!given("model.latent_width")) l.width = m.width;
+  if (!given("model.norm")) m.norm_placement = NormPlacement::pre;
+  if (!given("model.norm_epsilon")) m.norm_epsilon = 1e-5F;
+  if (!given("model.embedding_norm")) m.embedding_norm = false;
+  if (!given("model.segments")) m.segments = 0;
+  m.final_norm = false;
+  if (!given("model.hidden")) m.hidden = 4 * l.width;
+  const auto read = [&](LatentCross& c, const std::string& name) {
+    if (!given(name + "_heads")) c.heads = m.attention.heads;
+    for (auto [key, width] : {std::pair("_qk", &c.d_qk), {"_vo", &c.d_vo}})
+      if (!given(name + key)) *width = l.width / std::max<int64_t>(1, c.heads);
+  };
+  read(l.in, "model.latent_in");
+  read(l.out, "model.latent_out");
+  if (!given("model.latent_in_hidden")) l.in.hidden = m.hidden;
+}
+
+// What follows from the output: the queries' width, and whether they are added to what they read.
+void resolve_queries(ModelSpec& m, const Given& given) {
+  if (!m.latents.any()) return;
+  const bool classes = m.output == Output::sequence_classes;
+  if (!given("model.latent_out_hidden")) m.latents.out.hidden = 4 * (classes ? m.latents.width : m.width);
+  if (!given("model.latent_out_residual")) m.latents.out.residual = classes;
+}
+
 // Heads, if any layer has attention.
 void resolve_heads(ModelSpec& m, const Given& given, const std::string& path) {
   constexpr int64_t kWidestHead = 576;
@@ -165,19 +194,21 @@ void resolve_heads(ModelSpec& m, const Given& given, const std::string& path) {
   resolve_head_sizes(a, given);
   if (!given("model.kv_heads")) a.kv_heads = a.heads;
   if (!m.has_blocks() || !a.head_sizes.empty()) return;
+  const int64_t width = m.latents.any() ? m.latents.width : m.width;
+  const char* of = m.latents.any() ? "latent_width" : "width";
   const bool derived = !(given("model.d_qk") && given("model.d_vo"));
   if (!m.attends()) {  // kinds with attention derive their own
     if (!given("model.d_qk")) a.d_qk = 1;
     if (!given("model.d_vo")) a.d_vo = 1;
     return;
   }
-  if (!given("model.d_qk") && m.width / a.heads > kWidestHead)
-    usage("{}: model.width / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads", path,
-          m.width, a.heads, m.width / a.heads, kWidestHead);
-  if (derived && m.width % a.heads != 0)
-    usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, a.heads);
-  if (!given("model.d_qk")) a.d_qk = m.width / a.heads;
-  if (!given("model.d_vo")) a.d_vo = m.width / a.heads;
+  if (!given("model.d_qk") && width / a.heads > kWidestHead)
+    usage("{}: model.{} / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads", path, of,
+          width, a.heads, width / a.heads, kWidestHead);
+  if (derived && width % a.heads != 0)
+    usage("{}: model.{}: {} is not divisible by {} heads (or give d_qk and d_vo)", path, of, width, a.heads);
+  if (!given("model.d_qk")) a.d_qk = width / a.heads;
+  if (!given("model.d_vo")) a.d_vo = width / a.heads;
 }
 
 // The number of buckets, once the context is known.
@@ -639,7 +670,9 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
     resolve_mixer(m, m.width, given);
     resolve_recurrence(m, given, chosen);
     resolve_relative(m, given);
+    resolve_latents(m, given);
     resolve_heads(m, given, path);
+    resolve_buckets(m.attention, m.context, given);
     if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
     resolve_experts(m, given);
@@ -659,6 +692,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
   resolve_objective(c, given, path);
   resolve_order(c, given, path);
   resolve_head(c, from, given);
+  if (fresh) resolve_queries(m, given);
   if (!c.from.empty()) expect_same_body(from, m, path);
   if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";
   const Rules rules{path, chosen, overridden};
