@@ -171,6 +171,9 @@ Asked parse_generation(const std::string& text, const SpecialIds& defaults, int6
           if (key == "do_sample") {
             check(value == "true" || value == "false", "do_sample: expected true or false, got '{}'", value);
             draws = value == "true";
+          } else if (key == "use_cache") {  // the same ids either way
+            check(value == "true" || value == "false", "use_cache: expected true or false, got '{}'", value);
+            s.drawing.cached = value == "true";
           } else if (key == "pad_token_id") {
             a.pad = id_of(key, value).value_or(0);
           } else if (key == "decoder_start_token_id") {
@@ -180,7 +183,7 @@ Asked parse_generation(const std::string& text, const SpecialIds& defaults, int6
           }
           return true;
         },
-        "do_sample, pad_token_id, decoder_start_token_id");
+        "do_sample, use_cache, pad_token_id, decoder_start_token_id");
     check(!draws || s.search.beams == 1, "do_sample and num_beams exclude each other");
     a.searches = !draws && (asks_for_search(s, given) || s.returned > 1);
     check_acting(s, given, draws, a.searches, [&](const GenerationField& field, bool /*subject*/) {
@@ -333,7 +336,7 @@ void add_training(const Options& o, Transformer& model, const TensorFile& in, co
   backward(r.loss);
   model.parameters().complete_gradients();
   for (auto& [name, grad] : named_tensors(model, [](const Parameter& p) { return p.leaf->grad; }))
-    out.emplace_back("grad." + name, grad);
+    if (!name.starts_with("rotations.")) out.emplace_back("grad." + name, grad);  // no gradient moves them
 }
 
 void run(const Options& o) {

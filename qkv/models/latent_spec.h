@@ -15,13 +15,13 @@ struct LatentCross {
   bool operator==(const LatentCross&) const = default;
 };
 
-// Vectors that read the tokens by cross-attention and then see each other, in the tokens' place (Jaegle et al.
-// 2021, Perceiver). Queries of positions, or one of the whole sequence, read the output (Jaegle et al. 2022,
-// Perceiver IO).
+// Vectors that read the tokens by cross-attention and then see each other, in the tokens' place (Jaegle et
+// al. 2021, Perceiver). Queries of positions, or one of the whole sequence, read the output (Jaegle et al.
+// 2022, Perceiver IO).
 struct LatentSpec {
-  int64_t count = 0;       // 0: tokens see each other
-  int64_t width = 0;       // the blocks' width
-  int64_t repeats = 1;     // the blocks run so often, with the same weights
+  int64_t count = 0;        // 0: tokens see each other
+  int64_t width = 0;        // the blocks' width
+  int64_t repeats = 1;      // the blocks run so often, with the same weights
   bool read_again = false;  // before each time they read the tokens again, with the same weights
   LatentCross in = {}, out = {.residual = false};
 

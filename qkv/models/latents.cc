@@ -92,7 +92,8 @@ Tensor LatentStack::Read::forward(const Tensor& queries, const Layout& layout, c
                              context.dropout(dropout, site + 2)));
 }
 
-LatentStack::LatentStack(Parameters& parameters, const std::string& name, const ModelSpec& spec, uint32_t site)
+LatentStack::LatentStack(Parameters& parameters, const std::string& name, const ModelSpec& spec,
+                         uint32_t site)
     : spec_(spec.latents),
       one_query_(spec.output == Output::sequence_classes),
       latents_(&parameters.add(name + ".latents", {spec_.count, spec_.width}, ParameterKind::matrix,

@@ -549,7 +549,8 @@ void check_kinds(const ModelSpec& s) {
 
 void check_latents(const ModelSpec& s) {
   const LatentSpec& l = s.latents;
-  check(l.any() || l == LatentSpec{}, "model: latent_width, latent_repeats and their kin have no effect without latents");
+  check(l.any() || l == LatentSpec{},
+        "model: latent_width, latent_repeats and their kin have no effect without latents");
   if (!l.any()) return;
   check(s.architecture == Architecture::encoder && s.order == Order::stack && !s.recurrence.any(),
         "model: latents: of an encoder of blocks, in order stack");
@@ -569,8 +570,10 @@ void check_latents(const ModelSpec& s) {
   check(s.head_width == 0, "model: latents: head_width: what reads the latents is the head");
   check(l.width > 0, "model: latent_width: expected a number above 0");
   for (const auto& [name, c] : {std::pair("in", &l.in), {"out", &l.out}})
-    check(c->heads > 0 && c->d_qk > 0 && c->d_vo > 0 && c->hidden > 0,
-          "model: latent_{0}_heads, latent_{0}_qk, latent_{0}_vo, latent_{0}_hidden: expected numbers above 0", name);
+    check(
+        c->heads > 0 && c->d_qk > 0 && c->d_vo > 0 && c->hidden > 0,
+        "model: latent_{0}_heads, latent_{0}_qk, latent_{0}_vo, latent_{0}_hidden: expected numbers above 0",
+        name);
 }
 
 // Numbers that are not in the range of their field.

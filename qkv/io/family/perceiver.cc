@@ -1,6 +1,6 @@
 // Perceiver IO over bytes (Jaegle et al. 2022): Hugging Face's PerceiverForMaskedLM and
-// PerceiverForSequenceClassification. That code has numbers that no config.json does: norms with an epsilon of
-// 1e-5, and the heads and widths of the decoder's cross-attention.
+// PerceiverForSequenceClassification. That code has numbers that no config.json does: norms with an epsilon
+// of 1e-5, and the heads and widths of the decoder's cross-attention.
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/family_parts.h"
@@ -13,8 +13,8 @@ constexpr int64_t kOutHeads = 8, kOutKeys = 256;  // of the masked language mode
 
 // Columns of a head. Throws Error if they are no whole number.
 int64_t of_each(const JsonField& c, const char* what, int64_t columns, int64_t heads) {
-  check(columns > 0 && columns % heads == 0, "{}: {}: {} columns are not divisible by {} heads", c.place(), what,
-        columns, heads);
+  check(columns > 0 && columns % heads == 0, "{}: {}: {} columns are not divisible by {} heads", c.place(),
+        what, columns, heads);
   return columns / heads;
 }
 
@@ -43,8 +43,8 @@ ModelSpec read_config(const JsonField& c) {
   l.width = c.integer_or("d_latents", 1280, 1, kMost);
   l.repeats = c.integer_or("num_blocks", 1, 1, kMost);
   const std::string shape = c.string_or("cross_attention_shape_for_attention", "kv");
-  check(shape == "kv" || shape == "q", "{}: cross_attention_shape_for_attention: expected \"kv\" or \"q\", got \"{}\"",
-        c.place(), shape);
+  check(shape == "kv" || shape == "q",
+        "{}: cross_attention_shape_for_attention: expected \"kv\" or \"q\", got \"{}\"", c.place(), shape);
   const int64_t qk_in = integer_or_null(c, "qk_channels", shape == "kv" ? s.width : l.width),
                 qk = integer_or_null(c, "qk_channels", l.width);
   AttentionSpec& a = s.attention;
@@ -110,8 +110,9 @@ OrderedJson write_config(const ModelSpec& s) {
 
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n;
-  const std::string inputs = "perceiver.input_preprocessor.",
-                    decoder = s.output == Output::tokens ? "perceiver.decoder." : "perceiver.decoder.decoder.";
+  const std::string inputs = "perceiver.input_preprocessor.", decoder = s.output == Output::tokens
+                                                                            ? "perceiver.decoder."
+                                                                            : "perceiver.decoder.decoder.";
   n.tensor("embedding.token", inputs + "embeddings.weight");
   n.tensor("embedding.position", inputs + "position_embeddings.weight");
   n.tensor("encoder.latents", "perceiver.embeddings.latents");
@@ -124,7 +125,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.norm(e + "query_norm", attention + "layernorm1");
     n.norm(e + "source_norm", attention + "layernorm2");
     n.linear(e + "attention.q", attention + "query");
-    n.parts(e + "attention.kv", {attention + "key", attention + "value"}, {c.heads * c.d_qk, c.heads * c.d_vo});
+    n.parts(e + "attention.kv", {attention + "key", attention + "value"},
+            {c.heads * c.d_qk, c.heads * c.d_vo});
     n.linear(e + "attention.out", f + "attention.output.dense");
     n.norm(e + "norm", f + "layernorm");
     network(e + "feed_forward.", f);
@@ -132,7 +134,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
   read("encoder.in.", "perceiver.encoder.cross_attention.", s.latents.in);
   const AttentionSpec& a = s.attention;
   for (int64_t l = 0; l < s.layers; ++l) {
-    const std::string e = fmt::format("encoder.block.{}.", l), f = fmt::format("perceiver.encoder.self_attends.{}.", l),
+    const std::string e = fmt::format("encoder.block.{}.", l),
+                      f = fmt::format("perceiver.encoder.self_attends.{}.", l),
                       attention = f + "attention.self.";
     n.norm(e + "attention.norm", attention + "layernorm1");
     n.parts(e + "attention.qkv", {attention + "query", attention + "key", attention + "value"},
@@ -153,17 +156,17 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& perceiver_family() {
-  static const Family family = {
-      "perceiver",
-      read_config,
-      write_config,
-      [](const ModelSpec& s) {
-        return s.latents.any() && s.positions == Positions::learned && s.hidden % s.latents.width == 0 &&
-               s.latents.in.hidden % s.latents.width == 0;
-      },
-      weights,
-      "perceiver.",
-      [](const ModelSpec&, const std::string&) { return false; }};
+  static const Family family = {"perceiver",
+                                read_config,
+                                write_config,
+                                [](const ModelSpec& s) {
+                                  return s.latents.any() && s.positions == Positions::learned &&
+                                         s.hidden % s.latents.width == 0 &&
+                                         s.latents.in.hidden % s.latents.width == 0;
+                                },
+                                weights,
+                                "perceiver.",
+                                [](const ModelSpec&, const std::string&) { return false; }};
   return family;
 }
 

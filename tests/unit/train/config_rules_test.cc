@@ -442,7 +442,8 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.hashed_beyond=4"}, {"hashed_beyond", "shared_query_key"});
   refuse_all({"model.hash_rounds=2"}, {"hash_rounds", "hashed_beyond"});
   const std::vector<std::string> hashed = {"model.shared_query_key=[0, 1]", "model.hashed_beyond=4"};
-  const auto refuse_hashed = [&](const std::vector<std::string>& with, std::initializer_list<std::string> says) {
+  const auto refuse_hashed = [&](const std::vector<std::string>& with,
+                                 std::initializer_list<std::string> says) {
     std::vector<std::string> all = hashed;
     all.insert(all.end(), with.begin(), with.end());
     refuse_all(all, says);
