@@ -115,6 +115,38 @@ std::span<const ShapeFamily> encoder_shapes() {
          s.pooler = s.pooler && s.output != Output::tokens;
          return s;
        }},
+      {"perceiver",
+       [](Draw& d) {
+         ModelSpec s = gpt2(d);
+         s.architecture = Architecture::encoder;
+         s.activation = Activation::gelu;
+         s.final_norm = false;
+         s.width = 8 * d.between(1, 3);
+         s.attention.kv_heads = s.attention.heads;
+         s.attention.d_qk = d.between(1, 6);
+         s.attention.d_vo = d.between(1, 6);
+         LatentSpec& l = s.latents;
+         l.count = d.between(1, 7);
+         l.width = d.between(1, 12);
+         l.repeats = d.between(1, 3);
+         s.hidden = l.width * d.between(1, 3);
+         l.in = {.heads = s.attention.heads,
+                 .d_qk = s.attention.d_qk,
+                 .d_vo = s.attention.d_vo,
+                 .hidden = l.width * d.between(1, 3),
+                 .residual = d.chance(0.5)};
+         l.out = {.heads = 8, .d_qk = 32, .d_vo = s.width / 8, .hidden = s.width, .residual = false};
+         end_encoder(s, d, {Output::tokens, Output::sequence_classes});
+         s.problem = Problem::single_label;
+         s.pooler = false;
+         if (s.output == Output::tokens) {
+           s.tied = s.unembedding_bias = true;
+         } else {
+           if (s.labels.empty()) s.labels = labels(d);
+           l.out = {.heads = 1, .d_qk = l.width, .d_vo = l.width, .hidden = l.width, .residual = true};
+         }
+         return s;
+       }},
       {"roformer",
        [](Draw& d) {
          ModelSpec s = bert(d);

@@ -183,6 +183,21 @@ activation = "relu_squared"
 embedding_norm = true
 feed_forward_bias = false
 tied = false)"},
+    {"aft", "Zhai et al. 2021: attention-free, keys weighted by their numbers and positions alone", R"(
+mixer = "attention_free")"},
+    {"reformer", "Kitaev et al. 2020: chunks and hashed keys in turn, and two streams that need no memory", R"(
+branches = "reversible"
+patterns = ["block 64 neighbours 1", "all"]
+shared_query_key = [0, 1]
+hashed_beyond = 64
+hash_rounds = 2
+activation = "relu"
+attention_bias = false
+tied = false
+unembedding_bias = true)"},
+    {"perceiver", "Jaegle et al. 2022: Perceiver IO, latents that read the text and are read", R"(
+architecture = "encoder"
+latents = 32)"},
     {"qwen3-next", "Qwen Team 2025: three layers of Gated DeltaNet, then one of gated attention", R"(
 positions = "rotary"
 layer_kinds = ["linear", "linear", "linear", "default"]

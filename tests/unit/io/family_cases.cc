@@ -50,6 +50,22 @@ ModelSpec switch_transformer() {
   return s;
 }
 
+// A Perceiver over bytes.
+ModelSpec perceiver() {
+  ModelSpec s = gpt2_spec(13, 8, 16, 2, 3);
+  s.architecture = Architecture::encoder;
+  s.activation = Activation::gelu;
+  s.final_norm = false;
+  s.unembedding_bias = true;
+  s.attention.d_qk = 5;
+  s.attention.d_vo = 4;
+  s.hidden = 24;
+  s.latents = {.count = 3, .width = 12, .repeats = 2};
+  s.latents.in = {.heads = 5, .d_qk = 3, .d_vo = 6, .hidden = 36, .residual = false};
+  s.latents.out = {.heads = 8, .d_qk = 32, .d_vo = 2, .hidden = 16, .residual = false};
+  return s;
+}
+
 // An encoder-decoder of Gemma 2's blocks.
 ModelSpec t5gemma() {
   ModelSpec s = llama();
@@ -418,6 +434,16 @@ const FamilyCase kCases[] = {
        s.attention.patterns = {{.block = 4, .neighbours = 1}, {}};
        s.attention.shared_query_key = {0, 1};
        s.attention.hashing = {.chunk = 4, .before = 2, .rounds = 2, .buckets = {2, 4}};
+     }},
+    {"perceiver", [](ModelSpec& s) { s = perceiver(); }},
+    {"perceiver",
+     [](ModelSpec& s) {
+       s = perceiver();
+       classify(s);
+       s.pooling = Pooling::first;
+       s.classifier_bias = true;
+       s.latents.out = {.heads = 1, .d_qk = 12, .d_vo = 12, .hidden = 12, .residual = true};
+       s.latents.in.residual = true;
      }},
     {"m2m_100", [](ModelSpec& s) { s = m2m(); }},
     {"switch_transformers", [](ModelSpec& s) { s = switch_transformer(); }},

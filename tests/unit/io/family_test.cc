@@ -24,7 +24,7 @@
 // Covers: qkv/io/family/roformer.cc, qkv/io/family/umt5.cc, qkv/io/family/t5gemma.cc
 // Covers: qkv/io/family/led.cc, qkv/io/family/gemma4_text.cc
 // Covers: qkv/io/family/mamba.cc, qkv/io/family/mamba2.cc, qkv/io/family/jamba.cc, qkv/io/family/lfm2.cc
-// Covers: qkv/io/family/rwkv.cc
+// Covers: qkv/io/family/rwkv.cc, qkv/io/family/perceiver.cc
 // Covers: qkv/io/family/granitemoehybrid.cc, qkv/io/family/qwen3_next.cc, qkv/io/family/qwen3_5_text.cc
 // Covers: qkv/io/family/*_parts.cc
 #include "qkv/io/family/family.h"
@@ -266,6 +266,9 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.grid = 2; },
       [](ModelSpec& s) { s.axial_width = 3; },
       [](ModelSpec& s) { s.branches = Branches::reversible; },
+      [](ModelSpec& s) { s.latents.read_again = true; },
+      [](ModelSpec& s) { s.latents.in.hidden = 7; },
+      [](ModelSpec& s) { s.latents.out.residual = !s.latents.out.residual; },
       [](ModelSpec& s) { s.attention.shared_query_key = {1}; },
       [](ModelSpec& s) {
         s.attention.shared_query_key = {1};
