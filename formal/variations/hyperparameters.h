@@ -53,7 +53,7 @@ enum class QueryKeyNorm {
 // The vectors e_p that are added to the embeddings: none, columns of W_p, or sines and cosines: those of
 // Vaswani et al. 2017; of section 5; all sines before all cosines (Marian); or the same with the last
 // wavelength exactly 10000 2 pi and positions from first_position on (tensor2tensor).
-enum class PositionVectors { none, learned, sinusoidal, section_5, halves, closed };
+enum class PositionVectors { none, learned, sinusoidal, section_5, halves, closed, Fourier };
 // ALiBi: scores fall with the distance by a slope of each head; scaled: the slope is scaled as scores are
 // (Falcon); by_sign: in an encoder scores of keys after the query rise with it.
 enum class Alibi { none, by_powers, evens_first, scaled, by_sign };

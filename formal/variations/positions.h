@@ -4,6 +4,7 @@
 // turned, and scores that know distances.
 
 #include <cmath>
+#include <numbers>
 
 #include "formal/attention.h"
 #include "formal/embedding.h"
@@ -31,11 +32,29 @@ Vector<T> sinusoid(Index t, Index d, const VariedHyperparameters& h) {
 
 // e_p of the position t, from 1. In a grid a row's vector and a column's are added, or stand one above the
 // other.
+// Jaegle et al. 2021, section 3.2: x from -1 to 1 over the l_max positions, sin(pi f_k x), cos(pi f_k x),
+// with K = (d - 1) / 2 frequencies from 1 to l_max / 2, evenly spaced; [d].
+template <typename T>
+Vector<T> fourier_features(Index t, Index d, Index l_max) {
+  Vector<T> e_p = Vector<T>::Constant(d, T(0));
+  const Index K = (d - 1) / 2;
+  const double x = l_max == 1 ? -1 : 2.0 * static_cast<double>(t - 1) / static_cast<double>(l_max - 1) - 1;
+  e_p[0] = x;
+  for (Index k = 1; k <= K; ++k) {
+    const double step = K == 1 ? 0 : (static_cast<double>(l_max) / 2 - 1) / static_cast<double>(K - 1),
+                 angle = std::numbers::pi * (1 + static_cast<double>(k - 1) * step) * x;
+    e_p[k] = std::sin(angle);
+    e_p[K + k] = std::cos(angle);
+  }
+  return e_p;
+}
+
 template <typename T>
 Vector<T> position_vector(Index t, const VariedEmbedding<T>& E, const VariedHyperparameters& h) {
   const Index d = h.d_sum();
   Vector<T> e_p = Vector<T>::Constant(d, T(0));
   if (h.position_vectors == PositionVectors::none) return e_p;
+  if (h.position_vectors == PositionVectors::Fourier) return fourier_features<T>(t, d, h.l_max);
   const bool learned = h.position_vectors == PositionVectors::learned;
   if (h.grid == 0) return learned ? positional_embedding(t, E.W_p) : sinusoid<T>(t, d, h);
   const Index t_row = (t - 1) / h.grid + 1, t_column = (t - 1) % h.grid + 1;

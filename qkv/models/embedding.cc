@@ -1,6 +1,7 @@
 #include "qkv/models/embedding.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
@@ -32,6 +33,27 @@ Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int6
       const int64_t sine = halves ? i : 2 * i, cosine = halves ? width / 2 + i : 2 * i + 1;
       to[sine] = static_cast<float>(std::sin(angle));
       to[cosine] = static_cast<float>(std::cos(angle));
+    }
+  }
+  return table;
+}
+
+// The features of Jaegle et al. 2021, section 3.2, f32 [context, width]: x_t from -1 to 1, then sin(pi f_k
+// x_t), then cos(pi f_k x_t), with K = (width - 1) / 2 frequencies f_k evenly spaced from 1 to context / 2.
+// An even width has a 0 more.
+Tensor fourier_features(int64_t context, int64_t width) {
+  const int64_t bands = (width - 1) / 2;
+  Tensor table = Tensor::zeros({context, width}, DType::f32);
+  for (int64_t t = 0; t < context; ++t) {
+    const double x = context == 1 ? -1 : -1 + 2 * static_cast<double>(t) / static_cast<double>(context - 1);
+    const auto to = table.mutable_row<float>(t);
+    to[0] = static_cast<float>(x);
+    for (int64_t k = 0; k < bands; ++k) {
+      const double most = static_cast<double>(context) / 2,
+                   f = bands == 1 ? 1
+                                  : 1 + (most - 1) * static_cast<double>(k) / static_cast<double>(bands - 1);
+      to[1 + k] = static_cast<float>(std::sin(std::numbers::pi * f * x));
+      to[1 + bands + k] = static_cast<float>(std::cos(std::numbers::pi * f * x));
     }
   }
   return table;
@@ -76,6 +98,8 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
     const int64_t width = spec.grid > 0 ? spec.width / 2 : spec.width;
     positions_.push_back({nullptr, sinusoids(spec, rows, 0, width)});
     if (spec.grid > 0) positions_.push_back({nullptr, sinusoids(spec, spec.grid, width, width)});
+  } else if (spec.positions == Positions::fourier) {
+    positions_.push_back({nullptr, fourier_features(spec.context, spec.width)});
   }
   if (spec.segments > 0)
     segment_ = &parameters.add(name + ".segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);

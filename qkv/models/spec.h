@@ -27,7 +27,7 @@ enum class Architecture : uint8_t {
   encoder_decoder,  // Algorithm 8: the decoder also sees the encoder's output for a source
 };
 
-// Position encodings. Those up to sinusoidal_closed are added to the embeddings, the others act in the
+// Position encodings. Those up to fourier are added to the embeddings, the others act in the
 // blocks.
 enum class Positions : uint8_t {
   learned,            // a table W_p
@@ -36,10 +36,11 @@ enum class Positions : uint8_t {
   sinusoidal_halves,  // the sines, then the cosines (Marian)
   sinusoidal_closed,  // the same, positions from 2 and the last wavelength 10000 2 pi itself (tensor2tensor,
                       // XGLM)
-  relative,           // self-attention adds a bias by distance (T5)
-  toeplitz,           // the same with a number for each distance
-  rotary,             // queries and keys are rotated (attention.rotary; Su et al. 2021)
-  alibi,              // scores fall with the distance (Press et al. 2022)
+  fourier,   // the position in [-1, 1], and its sines and cosines at evenly spaced frequencies (Perceiver)
+  relative,  // self-attention adds a bias by distance (T5)
+  toeplitz,  // the same with a number for each distance
+  rotary,    // queries and keys are rotated (attention.rotary; Su et al. 2021)
+  alibi,     // scores fall with the distance (Press et al. 2022)
   alibi_evens_first,  // the same with MPT's order of slopes if the number of heads is no power of two
   alibi_scaled,       // the same, added before scores are scaled (Falcon)
   alibi_signed,       // in an encoder, scores of keys after the query rise with the distance instead

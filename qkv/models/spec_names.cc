@@ -96,6 +96,7 @@ struct Enumeration<Positions> {
                                                {Positions::sinusoidal_paper, "sinusoidal_paper"},
                                                {Positions::sinusoidal_halves, "sinusoidal_halves"},
                                                {Positions::sinusoidal_closed, "sinusoidal_closed"},
+                                               {Positions::fourier, "fourier"},
                                                {Positions::relative, "relative"},
                                                {Positions::toeplitz, "toeplitz"},
                                                {Positions::rotary, "rotary"},

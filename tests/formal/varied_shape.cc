@@ -19,7 +19,7 @@ E one_of(Uniform& u, std::initializer_list<E> all) {
 
 bool is_sinusoidal(Positions p) {
   return p == Positions::sinusoidal || p == Positions::sinusoidal_paper ||
-         p == Positions::sinusoidal_halves || p == Positions::sinusoidal_closed;
+         p == Positions::sinusoidal_halves || p == Positions::sinusoidal_closed || p == Positions::fourier;
 }
 
 // Sinusoids in the place of learned positions, T5's buckets of toeplitz ones, MPT's slopes of ALiBi's.
@@ -29,16 +29,17 @@ void draw_other_positions(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
         s.grid > 0
             ? Positions::sinusoidal
             : one_of(u, {Positions::sinusoidal, Positions::sinusoidal_paper, Positions::sinusoidal_halves,
-                         Positions::sinusoidal_closed, Positions::sinusoidal_closed});
+                         Positions::sinusoidal_closed, Positions::sinusoidal_closed, Positions::fourier});
     h.position_vectors = s.positions == Positions::sinusoidal          ? formal::PositionVectors::sinusoidal
                          : s.positions == Positions::sinusoidal_paper  ? formal::PositionVectors::section_5
                          : s.positions == Positions::sinusoidal_halves ? formal::PositionVectors::halves
+                         : s.positions == Positions::fourier           ? formal::PositionVectors::Fourier
                                                                        : formal::PositionVectors::closed;
     if (s.positions == Positions::sinusoidal_closed) {
       h.first_position = 2;
       if (u() < 0.5) s.first_position = h.first_position = between(u, 1, 5);
     }
-    if (s.positions != Positions::sinusoidal_paper && u() < 0.3)
+    if (s.positions != Positions::sinusoidal_paper && s.positions != Positions::fourier && u() < 0.3)
       s.position_base = h.position_base = one_of(u, {50, 2000, 100000});
     s.width += (4 - s.width % 4) % 4;
   }

@@ -236,9 +236,9 @@ void place(ModelSpec& s, Draw& d) {
   using enum Positions;
   s.attention.rotary = {};
   s.first_position = s.grid = s.axial_width = 0;
-  s.positions =
-      d.of<Positions>({learned, sinusoidal, sinusoidal_paper, sinusoidal_halves, sinusoidal_closed, relative,
-                       toeplitz, rotary, rotary, alibi, alibi_evens_first, alibi_scaled, alibi_signed, none});
+  s.positions = d.of<Positions>({learned, sinusoidal, sinusoidal_paper, sinusoidal_halves, sinusoidal_closed,
+                                 fourier, relative, toeplitz, rotary, rotary, alibi, alibi_evens_first,
+                                 alibi_scaled, alibi_signed, none});
   if (s.positions == relative) {
     s.relative_buckets = d.between(4, 12);
     s.relative_distance = s.relative_buckets / 2 + d.between(1, 9);
