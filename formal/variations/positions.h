@@ -30,8 +30,6 @@ Vector<T> sinusoid(Index t, Index d, const VariedHyperparameters& h) {
   return e_p;
 }
 
-// e_p of the position t, from 1. In a grid a row's vector and a column's are added, or stand one above the
-// other.
 // Jaegle et al. 2021, section 3.2: x from -1 to 1 over the l_max positions, sin(pi f_k x), cos(pi f_k x),
 // with K = (d - 1) / 2 frequencies from 1 to l_max / 2, evenly spaced; [d].
 template <typename T>
@@ -49,6 +47,8 @@ Vector<T> fourier_features(Index t, Index d, Index l_max) {
   return e_p;
 }
 
+// e_p of the position t, from 1. In a grid a row's vector and a column's are added, or stand one above the
+// other.
 template <typename T>
 Vector<T> position_vector(Index t, const VariedEmbedding<T>& E, const VariedHyperparameters& h) {
   const Index d = h.d_sum();

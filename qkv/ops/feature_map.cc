@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
 #include "qkv/ops/dispatch.h"
 
 namespace qkv {
@@ -12,66 +14,72 @@ namespace {
 
 constexpr float kEpsilon = 1e-6F;
 
-float elu_plus_one(float x) {
-  return x > 0 ? x + 1 : std::exp(x);
-}
-float elu_slope(float x) {
-  return x > 0 ? 1 : std::exp(x);
-}
+// A head's numbers x in f32, and the exponentials of those that are not above 0.
+class Numbers {
+ public:
+  explicit Numbers(int64_t n) : x_(n), e_(n) {}
 
-// The divisor of a head.
-template <typename T>
-float divisor(FeatureMap kind, const T* x, int64_t n) {
-  float sum = kind == FeatureMap::unit ? kEpsilon : 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const auto v = static_cast<float>(x[i]);
-    sum += kind == FeatureMap::unit ? v * v : elu_plus_one(v);
+  template <typename T>
+  void read(FeatureMap kind, const T* x) {
+    kernels().typed<T>().to_f32(size(), x, x_.data());
+    if (kind != FeatureMap::elu && kind != FeatureMap::shares) return;
+    for (size_t i = 0; i < x_.size(); ++i) e_[i] = std::min(x_[i], 0.0F);
+    kernels().exp(size(), e_.data(), e_.data());
   }
-  return kind == FeatureMap::unit ? std::sqrt(sum) : sum;
-}
+  int64_t size() const { return std::ssize(x_); }
+  float operator[](int64_t i) const { return x_[i]; }
+  float elu_plus_one(int64_t i) const { return x_[i] > 0 ? x_[i] + 1 : e_[i]; }
+  float elu_slope(int64_t i) const { return e_[i]; }  // e^0 above 0
+  // The divisor of a head.
+  float divisor(FeatureMap kind) const {
+    float sum = kind == FeatureMap::unit ? kEpsilon : 0;
+    for (int64_t i = 0; i < size(); ++i) sum += kind == FeatureMap::unit ? x_[i] * x_[i] : elu_plus_one(i);
+    return kind == FeatureMap::unit ? std::sqrt(sum) : sum;
+  }
+
+ private:
+  std::vector<float> x_, e_;
+};
 
 template <typename T>
-void map_head(FeatureMap kind, const T* x, T* y, int64_t n) {
+void map_head(FeatureMap kind, Numbers& numbers, const T* x, T* y) {
+  numbers.read(kind, x);
   const bool divides = kind == FeatureMap::shares || kind == FeatureMap::unit;
-  const float by = divides ? 1 / divisor(kind, x, n) : 1;
-  for (int64_t i = 0; i < n; ++i) {
-    const auto v = static_cast<float>(x[i]);
-    switch (kind) {
+  const float by = divides ? 1 / numbers.divisor(kind) : 1;
+  for (int64_t i = 0; i < numbers.size(); ++i) switch (kind) {
       case FeatureMap::elu:
       case FeatureMap::shares:
-        y[i] = T(elu_plus_one(v) * by);
+        y[i] = T(numbers.elu_plus_one(i) * by);
         break;
       case FeatureMap::relu:
-        y[i] = T(std::max(v, 0.0F));
+        y[i] = T(std::max(numbers[i], 0.0F));
         break;
       default:
-        y[i] = T(v * by);
+        y[i] = T(numbers[i] * by);
     }
-  }
 }
 
 // With y = f(x) / d: dx = f'(x) (dy - y . dy) / d for shares; (dy - y (y . dy)) / d for unit.
 template <typename T>
-void map_head_grad(FeatureMap kind, const T* x, const T* dy, T* dx, int64_t n) {
+void map_head_grad(FeatureMap kind, Numbers& numbers, const T* x, const T* dy, T* dx) {
+  numbers.read(kind, x);
+  const int64_t n = numbers.size();
   if (kind == FeatureMap::elu || kind == FeatureMap::relu) {
     for (int64_t i = 0; i < n; ++i) {
-      const auto v = static_cast<float>(x[i]);
-      const float slope = kind == FeatureMap::elu ? elu_slope(v) : v > 0 ? 1 : 0;
+      const float slope = kind == FeatureMap::elu ? numbers.elu_slope(i) : numbers[i] > 0 ? 1 : 0;
       dx[i] = T(slope * static_cast<float>(dy[i]));
     }
     return;
   }
-  const float by = 1 / divisor(kind, x, n);
+  const float by = 1 / numbers.divisor(kind);
   const auto at = [&](int64_t i) {
-    const auto v = static_cast<float>(x[i]);
-    return (kind == FeatureMap::unit ? v : elu_plus_one(v)) * by;
+    return (kind == FeatureMap::unit ? numbers[i] : numbers.elu_plus_one(i)) * by;
   };
   float dot = 0;
   for (int64_t i = 0; i < n; ++i) dot += at(i) * static_cast<float>(dy[i]);
   for (int64_t i = 0; i < n; ++i) {
     const auto g = static_cast<float>(dy[i]);
-    dx[i] = T(kind == FeatureMap::unit ? (g - at(i) * dot) * by
-                                       : (g - dot) * by * elu_slope(static_cast<float>(x[i])));
+    dx[i] = T(kind == FeatureMap::unit ? (g - at(i) * dot) * by : (g - dot) * by * numbers.elu_slope(i));
   }
 }
 
@@ -89,7 +97,8 @@ class FeatureMapNode : public Node {
       const T *x = x_.data<T>(), *dy = grads[0].data<T>();
       T* to = dx.mutable_data<T>();
       parallel_for(x_.rows() * heads_, row_grain(kFunctionCost * width), [&](int64_t h, int64_t end) {
-        for (; h < end; ++h) map_head_grad(kind_, x + h * width, dy + h * width, to + h * width, width);
+        Numbers numbers(width);
+        for (; h < end; ++h) map_head_grad(kind_, numbers, x + h * width, dy + h * width, to + h * width);
       });
     });
     give(0, std::move(dx));
@@ -113,7 +122,8 @@ Tensor feature_map(FeatureMap kind, const Tensor& x, int64_t heads) {
     const T* from = x.data<T>();
     T* to = out.mutable_data<T>();
     parallel_for(x.rows() * heads, row_grain(kFunctionCost * width), [&](int64_t h, int64_t end) {
-      for (; h < end; ++h) map_head(kind, from + h * width, to + h * width, width);
+      Numbers numbers(width);
+      for (; h < end; ++h) map_head(kind, numbers, from + h * width, to + h * width);
     });
   });
   if (wants_grad({&x})) connect(out, std::make_shared<FeatureMapNode>(kind, x, heads));

@@ -29,7 +29,9 @@ float map_head(RandomMap map, const float* u, int64_t m, float* y) {
     return 0;
   }
   const float most = *std::max_element(u, u + m);
-  for (int64_t j = 0; j < m; ++j) y[j] = scale * std::exp(u[j] - most);
+  for (int64_t j = 0; j < m; ++j) y[j] = u[j] - most;
+  kernels().exp(m, y, y);
+  kernels().scale(m, scale, y);
   return most;
 }
 

@@ -61,7 +61,8 @@ std::vector<Block> blocks_of(int64_t group, int64_t begin, int64_t end) {
 template <typename T>
 class Scan {
  public:
-  Scan(const Problem& p, Block block) : p_(p), block_(block), n_(p.n()), rates_(static_cast<size_t>(n_)) {
+  Scan(const Problem& p, Block block)
+      : p_(p), block_(block), n_(p.n()), rates_(static_cast<size_t>(n_)), kept_(rates_.size()) {
     for (int64_t i = 0; i < n_; ++i)
       for (int64_t c = 0; c < block.size(); ++c)
         rates_[i][c] = -std::exp(p.in.log_rates.data<float>()[(block.begin + c) * n_ + i]);
@@ -80,18 +81,20 @@ class Scan {
             block_.load(in.steps.data<float>() + row * p_.channels()), in.B.data<T>() + at,
             in.C.data<T>() + at};
   }
-  // exp(step A) for number i of the state.
-  Lanes kept(const Token& t, int64_t i) const {
-    Lanes out;
-    for (int64_t c = 0; c < kLanes; ++c) out[c] = std::exp(t.step[c] * rates_[i][c]);
-    return out;
+  // exp(step A) for each number of the state, until the next call.
+  const std::vector<Lanes>& kept(const Token& t) const {
+    for (int64_t i = 0; i < n_; ++i)
+      for (int64_t c = 0; c < kLanes; ++c) kept_[i][c] = t.step[c] * rates_[i][c];
+    kernels().exp(n_ * kLanes, kept_[0].data(), kept_[0].data());
+    return kept_;
   }
   // Moves the state [n] on by a token; returns y.
   Lanes next(const Token& t, Lanes* state) const {
     Lanes y;
     for (int64_t c = 0; c < kLanes; ++c) y[c] = skip_[c] * t.x[c];
+    const std::vector<Lanes>& all = kept(t);
     for (int64_t i = 0; i < n_; ++i) {
-      const Lanes keep = kept(t, i);
+      const Lanes& keep = all[i];
       const auto in = static_cast<float>(t.B[i]), out = static_cast<float>(t.C[i]);
       for (int64_t c = 0; c < kLanes; ++c) {
         state[i][c] = keep[c] * state[i][c] + t.step[c] * t.x[c] * in;
@@ -122,6 +125,7 @@ class Scan {
   Block block_;
   int64_t n_;
   std::vector<Lanes> rates_;
+  mutable std::vector<Lanes> kept_;
   Lanes skip_ = {};
 };
 
@@ -261,8 +265,9 @@ class SelectiveScanNode : public Node {
     const Lanes out = dy.defined() ? block.load(dy.data<T>() + row * width) : Lanes{};
     Lanes dx, dstep = {};
     for (int64_t c = 0; c < kLanes; ++c) dx[c] = scan.skip()[c] * out[c];
+    const std::vector<Lanes>& kept = scan.kept(token);
     for (int64_t i = 0; i < n; ++i) {
-      const Lanes keep = scan.kept(token, i), &rate = scan.rates(i), &before = states[i];
+      const Lanes &keep = kept[i], &rate = scan.rates(i), &before = states[i];
       const auto in = static_cast<float>(token.B[i]), read = static_cast<float>(token.C[i]);
       float of_in = 0, of_read = 0;
       for (int64_t c = 0; c < kLanes; ++c) {

@@ -43,20 +43,26 @@ struct State {
 
 // The parts of a step: those of what was and of the token, in y and in the next state. No part is above 1.
 struct Step {
-  float was_read, now_read, divisor;  // y = (was_read a + now_read v) / divisor
-  float kept, added, p;               // a' = kept a + added v
+  Lanes was_read, now_read, kept, added;  // y = (was_read a + now_read v) / divisor, a' = kept a + added v
+  Lanes divisor, p;
 };
 
-Step step_of(float a_b, float p, float k, float w, float u) {
-  Step s;
-  const float q = std::max(p, u + k);
-  s.was_read = std::exp(p - q);
-  s.now_read = std::exp(u + k - q);
-  s.divisor = s.was_read * a_b + s.now_read;
-  s.p = std::max(p + w, k);
-  s.kept = std::exp(p + w - s.p);
-  s.added = std::exp(k - s.p);
-  return s;
+Step step_of(const State& s, const Lanes& k, const Lanes& w, const Lanes& u) {
+  Step out;
+  std::array<Lanes, 4> exponents;
+  for (int64_t c = 0; c < kLanes; ++c) {
+    const float q = std::max(s.p[c], u[c] + k[c]);
+    out.p[c] = std::max(s.p[c] + w[c], k[c]);
+    exponents[0][c] = s.p[c] - q;
+    exponents[1][c] = u[c] + k[c] - q;
+    exponents[2][c] = s.p[c] + w[c] - out.p[c];
+    exponents[3][c] = k[c] - out.p[c];
+  }
+  kernels().exp(4 * kLanes, exponents[0].data(), exponents[0].data());
+  out.was_read = exponents[0], out.now_read = exponents[1];
+  out.kept = exponents[2], out.added = exponents[3];
+  for (int64_t c = 0; c < kLanes; ++c) out.divisor[c] = out.was_read[c] * s.b[c] + out.now_read[c];
+  return out;
 }
 
 // Up to kLanes channels, beginning with `begin`, through time.
@@ -72,21 +78,23 @@ class Channels {
   }
   int64_t size() const { return size_; }
   int64_t at(int64_t row) const { return row * p_.channels() + begin_; }
-  float k(int64_t row, int64_t c) const { return static_cast<float>(p_.in.k.data<T>()[at(row) + c]); }
+  Lanes k(int64_t row) const {
+    Lanes out = {};
+    for (int64_t c = 0; c < size_; ++c) out[c] = static_cast<float>(p_.in.k.data<T>()[at(row) + c]);
+    return out;
+  }
   float v(int64_t row, int64_t c) const { return static_cast<float>(p_.in.v.data<T>()[at(row) + c]); }
   float w(int64_t c) const { return w_[c]; }
-  Step step(const State& s, int64_t row, int64_t c) const {
-    return step_of(s.b[c], s.p[c], k(row, c), w_[c], u_[c]);
-  }
+  Step step(const State& s, int64_t row) const { return step_of(s, k(row), w_, u_); }
   // Moves the state on by a token; writes y unless it is null.
   void next(State& s, int64_t row, T* y) const {
+    const Step t = step(s, row);
     for (int64_t c = 0; c < size_; ++c) {
-      const Step t = step(s, row, c);
       const float value = v(row, c);
-      if (y != nullptr) y[at(row) + c] = T((t.was_read * s.a[c] + t.now_read * value) / t.divisor);
-      s.a[c] = t.kept * s.a[c] + t.added * value;
-      s.b[c] = t.kept * s.b[c] + t.added;
-      s.p[c] = t.p;
+      if (y != nullptr) y[at(row) + c] = T((t.was_read[c] * s.a[c] + t.now_read[c] * value) / t.divisor[c]);
+      s.a[c] = t.kept[c] * s.a[c] + t.added[c] * value;
+      s.b[c] = t.kept[c] * s.b[c] + t.added[c];
+      s.p[c] = t.p[c];
     }
   }
   // Row r of f32 [rows, 3 D]; nothing where it is undefined or its b is 0.
@@ -194,19 +202,20 @@ class WkvNode : public Node {
         }
         for (int64_t t = count - 1; t >= 0; --t) {
           const int64_t row = begin + t;
+          const Step step = channels.step(before[t], row);
           for (int64_t c = 0; c < channels.size(); ++c) {
             const int64_t i = channels.at(row) + c;
             const float out = dy.defined() ? static_cast<float>(dy.data<T>()[i]) : 0;
             const float a = before[t].a[c], b = before[t].b[c], v = channels.v(row, c);
-            const Step step = channels.step(before[t], row, c);
-            const float y = (step.was_read * a + step.now_read * v) / step.divisor, each = out / step.divisor;
-            const float of_read = each * step.now_read * (v - y);
+            const float y = (step.was_read[c] * a + step.now_read[c] * v) / step.divisor[c],
+                        each = out / step.divisor[c];
+            const float of_read = each * step.now_read[c] * (v - y);
             of_bonus[c] += of_read;
-            dk[i] = of_read + step.added * (v * d.a[c] + d.b[c]);
-            dv[i] = each * step.now_read + step.added * d.a[c];
-            of_rate[c] += channels.w(c) * step.kept * (a * d.a[c] + b * d.b[c]);
-            d.a[c] = each * step.was_read + step.kept * d.a[c];
-            d.b[c] = -each * y * step.was_read + step.kept * d.b[c];
+            dk[i] = of_read + step.added[c] * (v * d.a[c] + d.b[c]);
+            dv[i] = each * step.now_read[c] + step.added[c] * d.a[c];
+            of_rate[c] += channels.w(c) * step.kept[c] * (a * d.a[c] + b * d.b[c]);
+            d.a[c] = each * step.was_read[c] + step.kept[c] * d.a[c];
+            d.b[c] = -each * y * step.was_read[c] + step.kept[c] * d.b[c];
           }
         }
       }
