@@ -11,54 +11,12 @@
 #include "qkv/kernels/scratch.h"
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/fast_weights_chunks.h"
 
 namespace qkv {
 namespace {
 
-constexpr int64_t kRun = 32;  // tokens between two states that the backward pass begins from
-
-int64_t padded(int64_t n) {
-  constexpr int64_t kMultiple = FastWeights::kMultiple;
-  return (n + kMultiple - 1) / kMultiple * kMultiple;
-}
-
-// The inputs in the order of their gradients.
-enum Slot : int { kQ, kK, kV, kDecay, kBeta, kA, kB, kFirst, kSlots };
-
-struct Problem {
-  FastWeightsInput in;
-  Tensor first;
-  std::vector<int32_t> offsets, key_offsets;
-  bool causal;
-  std::vector<int32_t> marks;
-
-  int64_t sequences() const { return std::ssize(offsets) - 1; }
-  int64_t d_k() const { return in.q.width() / in.key_heads; }
-  int64_t d_v() const { return in.v.width() / in.heads; }
-  int64_t columns() const { return d_v() + (in.epsilon ? 1 : 0); }  // those of S, and z
-  int64_t state_width() const { return in.heads * d_k() * columns(); }
-  int64_t padded_state() const { return padded(d_k()) * padded(columns()); }
-  // The number that y is divided by, from z . q.
-  float divisor(float sum) const {
-    const float d = sum + *in.epsilon;
-    return is_raised(sum) ? std::copysign(in.least_divisor, d) : d;
-  }
-  bool is_raised(float sum) const { return std::abs(sum + *in.epsilon) < in.least_divisor; }
-  bool decays_rows() const { return in.decay.defined() && in.decay.width() != in.heads; }
-  bool delta() const { return in.beta.defined() || in.a.defined(); }
-  int64_t key_head(int64_t head) const { return head / (in.heads / in.key_heads); }
-  int64_t queries(int64_t s) const { return offsets[s + 1] - offsets[s]; }
-  int64_t keys(int64_t s) const { return key_offsets[s + 1] - key_offsets[s]; }
-  // A sequence's steps: each writes a key or reads a query, or both.
-  int64_t steps(int64_t s) const { return causal ? queries(s) : keys(s) + queries(s); }
-  int64_t runs(int64_t s) const { return (steps(s) + kRun - 1) / kRun; }
-  // Rows of the step's key and query; -1: it has none.
-  int64_t key_of(int64_t s, int64_t step) const { return step < keys(s) ? key_offsets[s] + step : -1; }
-  int64_t query_of(int64_t s, int64_t step) const {
-    if (causal) return offsets[s] + step;
-    return step < keys(s) ? -1 : offsets[s] + step - keys(s);
-  }
-};
+using namespace fast_weights_parts;
 
 // A run of steps of one head in f32, with widths that the kernels take.
 class Run {
@@ -158,19 +116,6 @@ void store_state(const Problem& p, const float* from, int64_t s, int64_t head, T
   for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * wide, columns, to + i * columns);
 }
 
-// Calls f(sequence, head, first run of the sequence among all) for every head, those that share keys in one
-// task.
-template <typename F>
-void for_heads(const Problem& p, const F& f) {
-  std::vector<int64_t> runs = {0};
-  for (int64_t s = 0; s < p.sequences(); ++s) runs.push_back(runs.back() + p.runs(s));
-  const int64_t sharing = p.in.heads / p.in.key_heads;
-  parallel_tasks(p.sequences() * p.in.key_heads, [&](int64_t task, int) {
-    const int64_t s = task / p.in.key_heads, first = task % p.in.key_heads * sharing;
-    for (int64_t head = first; head < first + sharing; ++head) f(s, head, runs[s]);
-  });
-}
-
 // begins: if defined, gets the padded states that runs begin with, [runs heads, padded state]. REQUIRES,
 // then: there are no marks, at which runs end, too.
 template <typename T>
@@ -230,9 +175,12 @@ class FastWeightsNode : public Node {
     for (int i = 0; i < kSlots; ++i)
       if (given[i]->defined()) grad[i] = Tensor::zeros(given[i]->shape(), DType::f32);
     if (!grad[kFirst].defined()) grad[kFirst] = Tensor::zeros({p_.sequences(), p_.state_width()}, DType::f32);
-    for_heads(p_, [&](int64_t s, int64_t head, int64_t first_run) {
-      backward_of_head<T>(s, head, first_run, dy, dstate, grad);
-    });
+    if (goes_in_chunks(p_))
+      backward_in_chunks<T>(p_, begins_, dy, dstate, grad);
+    else
+      for_heads(p_, [&](int64_t s, int64_t head, int64_t first_run) {
+        backward_of_head<T>(s, head, first_run, dy, dstate, grad);
+      });
     for (int i = 0; i < kSlots; ++i)
       if (given[i]->defined() && wants(i)) give(i, convert(grad[i], given[i]->dtype()));
   }
@@ -390,10 +338,15 @@ FastWeightsResult fast_weights(const FastWeightsInput& in, const Tensor& first,
     check(marks.empty(), "fast_weights: marks are for passes without gradients");
     int64_t runs = 0;
     for (int64_t s = 0; s < p.sequences(); ++s) runs += p.runs(s);
-    begins = Tensor::empty({runs * in.heads, p.padded_state()}, DType::f32);
+    begins = goes_in_chunks(p) ? Tensor::empty({chunk_states(p), p.d_k() * p.columns()}, DType::f32)
+                               : Tensor::empty({runs * in.heads, p.padded_state()}, DType::f32);
   }
-  with_float_type("fast_weights", in.v.dtype(),
-                  [&]<typename T>(T) { forward<T>(p, out.y, out.state, out.marked, begins); });
+  // In inference a token's bits must not depend on how many are read at once.
+  const bool in_chunks = !inferring() && goes_in_chunks(p);
+  with_float_type("fast_weights", in.v.dtype(), [&]<typename T>(T) {
+    in_chunks ? forward_in_chunks<T>(p, out.y, out.state, begins)
+              : forward<T>(p, out.y, out.state, out.marked, begins);
+  });
   if (recorded) {
     const auto node = std::make_shared<FastWeightsNode>(std::move(p), std::move(begins));
     connect(out.y, node, 0);

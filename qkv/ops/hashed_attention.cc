@@ -8,9 +8,9 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
-#include "qkv/kernels/scratch.h"
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/thread_product.h"
 
 namespace qkv {
 namespace {
@@ -18,21 +18,6 @@ namespace {
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
 using Numbers = std::vector<float>;
-
-// C [m, n] = A [m, k] B [k, n], or with the transpose of A [k, m] or of B [n, k], on this thread.
-void multiply(int64_t m, int64_t n, int64_t k, const float* a, bool a_transposed, const float* b,
-              bool b_transposed, float* c) {
-  const Product p{.m = m,
-                  .n = n,
-                  .k = k,
-                  .a = dense(a, DType::f32, a_transposed ? m : k, a_transposed),
-                  .b = dense(b, DType::f32, b_transposed ? k : n, b_transposed),
-                  .c = c,
-                  .c_stride = n};
-  if (kernels().product == nullptr) return generic_matrix_product(p);
-  const Scratch scratch(kernels().product_scratch(p));
-  kernels().product(p, scratch.data());
-}
 
 // The columns of a head in rows [begin, end) of x, times a factor.
 template <typename T>
@@ -53,7 +38,12 @@ std::vector<int32_t> buckets_of(const Numbers& queries, int64_t n, const Tensor&
   const int64_t d = rotations.dim(1), columns = order.columns(), all = order.rounds * columns;
   Numbers u(n * all);
   if (n > 0)
-    multiply(n, all, d, queries.data(), false, rotations.data<float>() + head * d * all, false, u.data());
+    multiply({.m = n,
+              .n = all,
+              .k = d,
+              .a = queries.data(),
+              .b = rotations.data<float>() + head * d * all,
+              .c = u.data()});
   std::vector<int32_t> out(order.rounds * n);
   for (int64_t r = 0; r < order.rounds; ++r)
     for (int64_t i = 0; i < n; ++i) {
@@ -192,7 +182,13 @@ class Head {
     gather(v_, keys_, d_v, some_v_);
     scores_.resize(queries_.size() * keys_.size());
     if (scores_.empty()) return;
-    multiply(rows(), columns(), d, some_q_.data(), false, some_k_.data(), true, scores_.data());
+    multiply({.m = rows(),
+              .n = columns(),
+              .k = d,
+              .a = some_q_.data(),
+              .b = some_k_.data(),
+              .c = scores_.data(),
+              .b_transposed = true});
     for (int64_t i = 0; i < rows(); ++i)
       for (int64_t j = 0; j < columns(); ++j) {
         float& score = scores_[i * columns() + j];
@@ -295,7 +291,12 @@ void forward_of_head(const Problem& p, int64_t s, int64_t h, Tensor& y, float* l
         for (int64_t j = 0; j < columns; ++j) row[j] *= head.kept(c, i, j);
     }
     part.resize(rows * d_v);
-    multiply(rows, d_v, columns, head.scores().data(), false, head.some_values().data(), false, part.data());
+    multiply({.m = rows,
+              .n = d_v,
+              .k = columns,
+              .a = head.scores().data(),
+              .b = head.some_values().data(),
+              .c = part.data()});
     for (int64_t i = 0; i < rows; ++i) {
       float* to = out.data() + head.query(i) * d_v;
       if (most[head.query(i)] == kUnseen) continue;
@@ -362,7 +363,13 @@ class HashedAttentionNode : public Node {
       some_y.resize(rows * d_v), of_p.resize(rows * columns);
       for (int64_t i = 0; i < rows; ++i)
         std::copy_n(of_y.data() + head.query(i) * d_v, d_v, some_y.data() + i * d_v);
-      multiply(rows, columns, d_v, some_y.data(), false, head.some_values().data(), true, of_p.data());
+      multiply({.m = rows,
+                .n = columns,
+                .k = d_v,
+                .a = some_y.data(),
+                .b = head.some_values().data(),
+                .c = of_p.data(),
+                .b_transposed = true});
       Numbers& p = head.scores();
       for (int64_t i = 0; i < rows; ++i) {
         const float log_sum = log_sums[head.query(i)];
@@ -376,9 +383,26 @@ class HashedAttentionNode : public Node {
         }
       }
       of_v.resize(columns * d_v), of_q.resize(rows * d), of_k.resize(columns * d);
-      multiply(columns, d_v, rows, p.data(), true, some_y.data(), false, of_v.data());
-      multiply(rows, d, columns, of_p.data(), false, head.some_keys().data(), false, of_q.data());
-      multiply(columns, d, rows, of_p.data(), true, head.some_queries().data(), false, of_k.data());
+      multiply({.m = columns,
+                .n = d_v,
+                .k = rows,
+                .a = p.data(),
+                .b = some_y.data(),
+                .c = of_v.data(),
+                .a_transposed = true});
+      multiply({.m = rows,
+                .n = d,
+                .k = columns,
+                .a = of_p.data(),
+                .b = head.some_keys().data(),
+                .c = of_q.data()});
+      multiply({.m = columns,
+                .n = d,
+                .k = rows,
+                .a = of_p.data(),
+                .b = head.some_queries().data(),
+                .c = of_k.data(),
+                .a_transposed = true});
       add_rows(
           of_v, columns, d_v, [&](int64_t j) { return head.key(j); }, dv);
       add_rows(
