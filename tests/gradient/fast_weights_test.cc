@@ -1,5 +1,6 @@
 // Fast weights and the maps of their queries and keys: gradients, going on from a state, what does not fit.
-// Covers: qkv/ops/fast_weights.cc, qkv/ops/feature_map.cc
+// Covers: qkv/ops/fast_weights.cc, qkv/ops/feature_map.cc, qkv/ops/fast_weights_chunks.cc
+// Covers: qkv/ops/thread_product.cc
 #include "qkv/ops/fast_weights.h"
 
 #include "qkv/kernels/kernels.h"
@@ -60,6 +61,53 @@ FastWeightsResult run(const Rule& r, const Tensors& in, const std::vector<int32_
   if (r.ab) f.a = in[next], f.b = in[next + 1], next += 2;
   if (r.normalised) f.epsilon = 1e-6F;
   return fast_weights(f, r.first ? in[next] : Tensor(), offsets, keys, r.causal);
+}
+
+// In training sums go by products of chunks, in inference token by token: of sequences that are longer than
+// chunks both are the same to rounding.
+TEST(FastWeights, GoInChunksInTraining) {
+  const std::vector<int32_t> offsets = {0, 150, 150, 151, 280};
+  const auto longer = [&](const Tensor& x, uint64_t seed, double low, double high) {
+    return uniform({offsets.back(), x.width()}, seed, low, high);
+  };
+  for (const Rule& r : kRules) {
+    if (!r.causal || r.beta || r.ab || r.decay == 2) continue;
+    SCOPED_TRACE(r.name);
+    Tensors in = inputs(r);
+    const double low = r.normalised ? 0.2 : -0.6;
+    for (size_t i = 0; i < 3; ++i) in[i] = longer(in[i], i + 1, low, 0.6);
+    if (r.decay == 1) in[3] = longer(in[3], 4, -1.5, -0.01);
+    Tensors leaves = in;
+    for (Tensor& x : leaves) x = x.clone(), make_leaf(x, Tensor::zeros(x.shape(), DType::f32));
+    const FastWeightsResult chunks = run(r, leaves, offsets, offsets);
+    const NoGrad guard;
+    const FastWeightsResult steps = run(r, in, offsets, offsets);
+    for (const auto& [a, b] : {std::pair(chunks.y, steps.y), {chunks.state, steps.state}}) {
+      float largest = 0;
+      for (const float x : b.values<float>()) largest = std::max(largest, std::abs(x));
+      for (int64_t i = 0; i < a.count(); ++i)
+        ASSERT_NEAR(a.values<float>()[i], b.values<float>()[i], 4e-6F * std::max(1.0F, largest)) << i;
+    }
+  }
+}
+
+TEST(FastWeightsGradient, OfLongSequencesIsTheDifference) {
+  const std::vector<int32_t> offsets = {0, 70, 70, 71, 200};
+  for (const Rule& r : kRules) {
+    if (!r.causal || r.beta || r.ab || r.decay == 2) continue;
+    SCOPED_TRACE(r.name);
+    Tensors in = inputs(r);
+    const double low = r.normalised ? 0.2 : -0.2;
+    for (size_t i = 0; i < 3; ++i) in[i] = uniform({200, in[i].width()}, i + 1, low, 0.4);
+    testing::Check check{.h = 0x1p-5, .fifth = 200, .roundings = 400, .bf16 = false, .coordinates = 60};
+    if (r.decay == 1) in[3] = uniform({200, in[3].width()}, 4, -0.3, -0.01), check.keep_f32.push_back(3);
+    expect_gradients(
+        [&](const Tensors& x) {
+          const FastWeightsResult out = run(r, x, offsets, offsets);
+          return Tensors{out.y, out.state};
+        },
+        in, check);
+  }
 }
 
 TEST(FastWeightsGradient, IsTheDifference) {
