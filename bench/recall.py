@@ -33,6 +33,17 @@ VARIATIONS = [
     ("rotary, multi-query", "positions=rotary kv_heads=1"),
     ("rotary, latent attention (16)", "positions=rotary rotary_width=8 kv_latent=16"),
     ("rotary, 4 experts, 2 of a token", "positions=rotary experts=4 expert_hidden=128"),
+    ("linear attention", "mixer=linear_attention"),
+    ("random features", "mixer=random_features"),
+    ("delta rule", "mixer=delta_rule"),
+    ("Gated DeltaNet", "mixer=gated_delta"),
+    ("Mamba", "mixer=mamba"),
+    ("Mamba-2", "mixer=mamba2 mamba2_head_width=16 mamba2_state=32"),
+    ("RWKV-4", "mixer=rwkv4 channel_mix=rwkv4 activation=relu_squared"),
+    ("RWKV-7", "mixer=rwkv7 channel_mix=rwkv7 activation=relu_squared"),
+    ("gated convolutions", "mixer=convolution"),
+    ("AFT, full", "mixer=attention_free"),
+    ("learned, hashed in chunks of 16", "shared_query_key=[1] hashed_beyond=16 hash_rounds=2"),
 ]
 TASKS = {  # lengths in training, at the test
     "copy": (range(4, 17), [8, 16, 20, 32]),

@@ -40,6 +40,10 @@ variations=(
   "RWKV-7:model.mixer=rwkv7 model.channel_mix=rwkv7 model.activation=relu_squared"
   "random features:model.mixer=random_features"
   "gated convolutions:model.mixer=convolution"
+  "AFT, full:model.mixer=attention_free"
+  "AFT, local:model.mixer=attention_free model.aft_form=local model.aft_window=16"
+  "AFT, simple:model.mixer=attention_free model.aft_form=simple"
+  "AFT, conv:model.mixer=attention_free model.aft_form=conv model.aft_window=16"
   "post-LN:model.norm=post"
   "sandwich:model.norm=sandwich"
   "norm of branches (OLMo 2):model.norm=branch"
@@ -62,6 +66,7 @@ variations=(
   "multi-query:model.kv_heads=1"
   "normed queries and keys:model.query_key_norm=heads"
   "keys that are the queries:model.shared_query_key=[1]"
+  "the same, hashed in chunks of 16:model.shared_query_key=[1] model.hashed_beyond=16 model.hash_rounds=2"
   'window of 16:model.patterns=["window~16"]'
   'windows of 16 and all, in turn:model.patterns=["window~16","all"]'
   'dilated, 8 of 16:model.patterns=["window~8~dilated~2"]'
