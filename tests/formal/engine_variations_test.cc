@@ -64,7 +64,7 @@ TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
 std::string why_no_memory(const ModelSpec& s) {
   if (!s.mixer.attends()) return "mixer is " + name_of(s.mixer.kind());
   // No layer may have the positions of [model]: those of other kinds may tell no distances.
-  if (s.longest_by_positions() == s.context && s.positions != Positions::none)
+  if (s.longest() == s.context && s.positions != Positions::none)
     return "positions " + name_of(s.positions);
   if (s.mixer.get_if<LatentMixer>()) return "kv_latent";
   if (s.grid > 0) return "grid";

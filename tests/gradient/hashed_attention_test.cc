@@ -89,7 +89,7 @@ TEST(HashedAttention, OfOneWindowIsFullAttention) {
       Mask mask = causal ? Mask::causal() : Mask::full();
       mask.own_last = true;
       const Tensor want = attention({of(q), 0, 2, 3}, {of(k), 0, 2, 3}, {of(v), 0, 2, 4}, offsets,
-                                    KeyLayout::contiguous(offsets), {.mask = mask, .scale = 0.5F});
+                                    KeyLayout::contiguous(offsets), {.mask = mask, .scale = 0.5F, .dropout = {}});
       for (const HashedAttention& o :
            {HashedAttention{.chunk = 12, .rounds = 2, .buckets = {4}, .multiple = 12, .whole = 12},
             {.chunk = 6, .before = 1, .rounds = 1, .buckets = {4}, .multiple = 6, .whole = 6},
@@ -122,7 +122,7 @@ TEST(HashedAttention, CountsKeysOnceInTheirBucket) {
   Mask mask = Mask::causal();
   mask.own_last = true;
   const Tensor want = attention({q, 0, 2, 3}, {k, 0, 2, 3}, {v, 0, 2, 4}, offsets,
-                                KeyLayout::contiguous(offsets), {.mask = mask}),
+                                KeyLayout::contiguous(offsets), {.mask = mask, .dropout = {}}),
                got = hashed_attention(q, k, v, rotations(o, 4), offsets, {.order = o, .heads = 2});
   for (int64_t i = 0; i < got.count(); ++i)
     EXPECT_NEAR(got.values<float>()[i], want.values<float>()[i], 2e-6);
