@@ -62,10 +62,11 @@ TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
 
 // Why a decoder of varied_case() cannot remember segments, in the words of check_spec(); empty where it can.
 std::string why_no_memory(const ModelSpec& s) {
+  const auto hashes = [](const BlockSpec& block) { return block.attention.hashing.chunk > 0; };
+  if (hashes(s) || std::ranges::any_of(s.kinds, hashes, &BlockKind::block)) return "hashed_beyond";
   if (!s.mixer.attends()) return "mixer is " + name_of(s.mixer.kind());
   // No layer may have the positions of [model]: those of other kinds may tell no distances.
-  if (s.longest() == s.context && s.positions != Positions::none)
-    return "positions " + name_of(s.positions);
+  if (s.longest() == s.context && s.positions != Positions::none) return "positions " + name_of(s.positions);
   if (s.mixer.get_if<LatentMixer>()) return "kv_latent";
   if (s.grid > 0) return "grid";
   if (s.attention.query_growth != 0) return "query_growth";

@@ -88,8 +88,9 @@ TEST(HashedAttention, OfOneWindowIsFullAttention) {
       const auto of = [&](const Tensor& x) { return convert(x, type); };
       Mask mask = causal ? Mask::causal() : Mask::full();
       mask.own_last = true;
-      const Tensor want = attention({of(q), 0, 2, 3}, {of(k), 0, 2, 3}, {of(v), 0, 2, 4}, offsets,
-                                    KeyLayout::contiguous(offsets), {.mask = mask, .scale = 0.5F, .dropout = {}});
+      const Tensor want =
+          attention({of(q), 0, 2, 3}, {of(k), 0, 2, 3}, {of(v), 0, 2, 4}, offsets,
+                    KeyLayout::contiguous(offsets), {.mask = mask, .scale = 0.5F, .dropout = {}});
       for (const HashedAttention& o :
            {HashedAttention{.chunk = 12, .rounds = 2, .buckets = {4}, .multiple = 12, .whole = 12},
             {.chunk = 6, .before = 1, .rounds = 1, .buckets = {4}, .multiple = 6, .whole = 6},
