@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "qkv/nn/states.h"
+#include "qkv/infer/decode_state.h"
 #include "tests/formal/varied_case.h"
 #include "tests/unit/expect_error.h"
 
@@ -141,13 +142,9 @@ TEST_P(VariationsAgainstFormal, CachedEqualsUncached) {
   std::vector<Tokens> data = {random_tokens(c_.spec, u_, static_cast<int>(length)),
                               random_tokens(c_.spec, u_, static_cast<int>(length))};
   const NoGrad guard;
-  DecodingStates states = model->make_states(2);
-  Context context;
-  context.states = &states;
+  DecodeState states(*model, 2);
   for (int64_t t = 0; t < length; ++t) {
-    const std::vector<int32_t> ids = {data[0][t] - 1, data[1][t] - 1};
-    const auto at = static_cast<int32_t>(t);
-    const Tensor logits = model->logits(model->hidden({ids, Layout::of({1, 1}, {at, at})}, context));
+    const Tensor logits = model->logits(states.extend({{data[0][t] - 1}, {data[1][t] - 1}}));
     for (int s = 0; s < 2; ++s) {
       const Tokens seen(data[s].begin(), data[s].begin() + t + 1);
       const auto last = [&](const auto& theta) -> formal::Matrix<double> {
