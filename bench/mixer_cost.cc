@@ -3,11 +3,12 @@
 //   forward_ms step_ms decode_ms state_bytes peak_mb
 // bench/mixer_cost.py draws the curves.
 //
-//   mixer_cost --mixer attention|linear_attention|... [--length 4096] [--width 384] [--heads 6] [--dtype f32|bf16]
+//   mixer_cost --mixer attention|linear_attention|... [--length 4096] [--width 384] [--heads 6] [--dtype
+//   f32|bf16]
 //              [--no-decode]
 //
-// Besides the names of model.mixer there are `hashed` (LSH attention in chunks of 64, two rounds), `window` (of
-// 256 keys) and aft_full, aft_local, aft_simple and aft_conv.
+// Besides the names of model.mixer there are `hashed` (LSH attention in chunks of 64, two rounds), `window`
+// (of 256 keys) and aft_full, aft_local, aft_simple and aft_conv.
 #include <fmt/format.h>
 #include <sys/resource.h>
 

@@ -61,8 +61,9 @@ struct Context {
   Tensor source;          // [M, D]: the rows that cross-attention reads
   Tensor source_values = {};  // [M, D]: those of its values, if they are others; undefined: the same
   Layout source_layout;       // as many sequences as `layout`
-  Layout query_layout = {};   // the positions that latents give rows for (models/latents.h); no rows: those of `layout`
-  Tensor distance_bias;       // f32 [heads, 2 reach + 1], added to self-attention's scores; undefined: none
+  Layout query_layout =
+      {};  // the positions that latents give rows for (models/latents.h); no rows: those of `layout`
+  Tensor distance_bias;  // f32 [heads, 2 reach + 1], added to self-attention's scores; undefined: none
   // For relative encodings (nn/relative.h): the vectors [rows, D] from which all layers compute their
   // tables, if layers share them. distance_columns [2 reach + 1] has the table's row for each distance.
   Tensor distance_vectors = {};

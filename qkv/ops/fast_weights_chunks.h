@@ -12,9 +12,9 @@ namespace qkv::fast_weights_parts {
 bool goes_in_chunks(const Problem& p);
 // Rows of the states that chunks begin with, [d_k columns] each.
 int64_t chunk_states(const Problem& p);
-// As fast_weights(); `begins` f32 [chunk_states(), d_k columns] gets these states, if defined. With G_t the sum of the
-// logarithms of the factors up to t within a chunk, y_t = sum_s e^(G_t - G_s) (q_t . k_s) v_s + e^(G_t) S^T
-// q_t, over s <= t (Dao & Gu 2024, section 6; Yang et al. 2024, gated linear attention).
+// As fast_weights(); `begins` f32 [chunk_states(), d_k columns] gets these states, if defined. With G_t the
+// sum of the logarithms of the factors up to t within a chunk, y_t = sum_s e^(G_t - G_s) (q_t . k_s) v_s +
+// e^(G_t) S^T q_t, over s <= t (Dao & Gu 2024, section 6; Yang et al. 2024, gated linear attention).
 template <typename T>
 void forward_in_chunks(const Problem& p, Tensor& y, Tensor& state, Tensor& begins);
 // Adds the gradients of q, k, v, decay and the first state to f32 tensors.

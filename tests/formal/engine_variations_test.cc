@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "qkv/nn/states.h"
 #include "qkv/infer/decode_state.h"
 #include "tests/formal/varied_case.h"
 #include "tests/unit/expect_error.h"

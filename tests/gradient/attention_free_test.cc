@@ -33,8 +33,8 @@ TEST(AttentionFreeGradient, IsTheDifference) {
       if (form > 0) in.push_back(drawn_weights(form, causal));
       expect_gradients(
           [&](const Tensors& x) {
-            return Tensors{attention_free(x[0], x[1], weights(form, form > 0 ? x[2] : Tensor()),
-                                          kOffsets, KeyLayout::contiguous(kOffsets), causal)};
+            return Tensors{attention_free(x[0], x[1], weights(form, form > 0 ? x[2] : Tensor()), kOffsets,
+                                          KeyLayout::contiguous(kOffsets), causal)};
           },
           in, {.h = 0x1p-6, .fifth = 400, .roundings = 32, .keep_f32 = {2}});
     }

@@ -94,7 +94,8 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
     m.tied = true;
     if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;
   } else if (m.architecture == Architecture::encoder && c.from.empty()) {
-    if (!given("model.head_width") && !m.latents.any()) m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
+    if (!given("model.head_width") && !m.latents.any())
+      m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
     if (!given("model.unembedding_bias")) m.unembedding_bias = true;
   }
   const bool new_head = !begun || from.output != m.output || from.problem != m.problem,
@@ -203,8 +204,8 @@ void resolve_heads(ModelSpec& m, const Given& given, const std::string& path) {
     return;
   }
   if (!given("model.d_qk") && width / a.heads > kWidestHead)
-    usage("{}: model.{} / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads", path, of,
-          width, a.heads, width / a.heads, kWidestHead);
+    usage("{}: model.{} / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads", path,
+          of, width, a.heads, width / a.heads, kWidestHead);
   if (derived && width % a.heads != 0)
     usage("{}: model.{}: {} is not divisible by {} heads (or give d_qk and d_vo)", path, of, width, a.heads);
   if (!given("model.d_qk")) a.d_qk = width / a.heads;

@@ -185,7 +185,8 @@ feed_forward_bias = false
 tied = false)"},
     {"aft", "Zhai et al. 2021: attention-free, keys weighted by their numbers and positions alone", R"(
 mixer = "attention_free")"},
-    {"reformer", "Kitaev et al. 2020: chunks and hashed keys in turn, and two streams that need no memory", R"(
+    {"reformer", "Kitaev et al. 2020: chunks and hashed keys in turn, and two streams that need no memory",
+     R"(
 branches = "reversible"
 patterns = ["block 64 neighbours 1", "all"]
 shared_query_key = [0, 1]
