@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "qkv/autograd/graph.h"
 #include "qkv/nn/random_vectors.h"
 #include "qkv/ops/attention.h"
 #include "qkv/ops/fast_weights.h"
