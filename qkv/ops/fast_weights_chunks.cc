@@ -8,6 +8,7 @@ namespace qkv::fast_weights_parts {
 namespace {
 
 constexpr int64_t kChunk = 64;
+constexpr double kNothing = -1e4;  // the logarithm of a factor that leaves nothing
 
 using Numbers = std::vector<float>;
 
@@ -42,12 +43,17 @@ class Chunk {
       if (in.epsilon) v[t * columns + d_v] = 1;
     }
     kernels().scale(m_ * d_k, in.scale, q.data());
-    sums_.assign(m_, 0);  // G
-    for (int64_t t = 0; t < m_ && decays(); ++t)
-      sums_[t] = (t > 0 ? sums_[t - 1] : 0) + in.decay.data<float>()[(first_ + t) * in.heads + head];
-    since_begin_.assign(sums_.begin(), sums_.end());
+    sums_.assign(m_, 0);
+    for (int64_t t = 0; t < m_ && decays(); ++t) {
+      const double kept = in.decay.data<float>()[(first_ + t) * in.heads + head];
+      sums_[t] = (t > 0 ? sums_[t - 1] : 0) + std::max(kept, kNothing);
+    }
+    since_begin_.resize(m_);
     to_end_.resize(m_);
-    for (int64_t t = 0; t < m_; ++t) to_end_[t] = sums_.back() - sums_[t];
+    for (int64_t t = 0; t < m_; ++t) {
+      since_begin_[t] = static_cast<float>(sums_[t]);
+      to_end_[t] = static_cast<float>(sums_.back() - sums_[t]);
+    }
     kernels().exp(m_, since_begin_.data(), since_begin_.data());
     kernels().exp(m_, to_end_.data(), to_end_.data());
     scale_rows(q, since_begin_, d_k, read_);
@@ -77,7 +83,7 @@ class Chunk {
               .b_transposed = true});
     for (int64_t t = 0; t < m_; ++t) {
       float* row = factors.data() + t * m_;
-      for (int64_t s = 0; s <= t; ++s) row[s] = sums_[t] - sums_[s];
+      for (int64_t s = 0; s <= t; ++s) row[s] = static_cast<float>(sums_[t] - sums_[s]);
       if (decays())
         kernels().exp(t + 1, row, row);
       else
@@ -112,7 +118,8 @@ class Chunk {
   }
 
   int64_t m_ = 0, first_ = 0, head_ = 0;
-  Numbers sums_, since_begin_, to_end_, read_, written_;
+  std::vector<double> sums_;  // G, whose differences are small beside it
+  Numbers since_begin_, to_end_, read_, written_;
 };
 
 Numbers state_of(const Problem& p, const Tensor& states, int64_t s, int64_t head) {

@@ -127,6 +127,7 @@ TEST(FastWeightsGradient, IsTheDifference) {
 }
 
 TEST(FastWeights, GoOnFromAStateWithTheSameBits) {
+  const NoGrad guard;
   for (Rule r : kRules) {
     if (!r.causal) continue;
     SCOPED_TRACE(r.name);
