@@ -90,6 +90,7 @@ Stored find_tensor(const TensorFile& file, const WeightName& w, const std::strin
 // Shape of the file's elements as rows of the parameter, or as columns if they are transposed.
 Shape plain_shape(const WeightName& w, const Parameter& p) {
   const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
+  if (p.shape.rank() > 2) return p.shape;
   if (w.transposed) return {w.matrices * p.shape[1], rows / w.matrices};
   return p.shape.rank() == 1 ? Shape{rows} : Shape{rows, p.shape[1]};
 }
