@@ -52,7 +52,8 @@ ModelSpec switch_transformer() {
 
 // A Perceiver over bytes.
 ModelSpec perceiver() {
-  ModelSpec s = gpt2_spec(13, 8, 16, 2, 3);
+  ModelSpec s = gpt2_spec(13, 8, 12, 2, 3);
+  s.width = 16;
   s.architecture = Architecture::encoder;
   s.activation = Activation::gelu;
   s.final_norm = false;
