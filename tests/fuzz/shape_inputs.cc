@@ -202,8 +202,18 @@ void add_labels(const ModelSpec& s, Draw& d, Case& c) {
     if (shifted && p.places[0] % p.columns + 1 == p.columns) return;
     labels[static_cast<size_t>(p.places[0] + shifted)] = targets[0] = 0;
   }
-  c.file.emplace_back("labels", p.of(labels));
   c.targets = targets;
+  if (!s.latents.any() || s.output != Output::tokens) {
+    c.file.emplace_back("labels", p.of(labels));
+    return;
+  }
+  // Of all positions of the context.
+  std::vector<int64_t> all(static_cast<size_t>(p.rows * s.context), kIgnored);
+  auto next = targets.begin();
+  for (int64_t r = 0; r < p.rows; ++r)
+    for (int64_t i = 0; i < p.lengths[static_cast<size_t>(r)]; ++i)
+      all[static_cast<size_t>(r * s.context + i)] = *next++;
+  c.file.emplace_back("labels", Tensor::of({p.rows, s.context}, all));
 }
 
 }  // namespace

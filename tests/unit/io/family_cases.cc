@@ -62,7 +62,7 @@ ModelSpec perceiver() {
   s.attention.d_vo = 4;
   s.hidden = 24;
   s.latents = {.count = 3, .width = 12, .repeats = 2};
-  s.latents.in = {.heads = 5, .d_qk = 3, .d_vo = 6, .hidden = 36, .residual = false};
+  s.latents.in = {.heads = 1, .d_qk = 15, .d_vo = 12, .hidden = 36, .residual = false};
   s.latents.out = {.heads = 8, .d_qk = 32, .d_vo = 2, .hidden = 16, .residual = false};
   return s;
 }
