@@ -151,6 +151,9 @@ PaddedBatch read_encoded(const TensorFile& in, const std::string& path, const Mo
 void expect_given_mask(const TensorFile& in, const ModelSpec& spec, const std::string& path) {
   check(spec.architecture != Architecture::encoder_decoder,
         "{}: attention_mask: a mask of pairs [B, T, T] is of a model of one stack", path);
+  check(!spec.latents.any(),
+        "{}: attention_mask: a mask of pairs [B, T, T] does not go with latents, which read all tokens",
+        path);
   check(spec.all_attend(), "{}: attention_mask: a mask of pairs [B, T, T] needs blocks that all attend",
         path);
   check(std::ranges::none_of(spec.blocks_in_use(),

@@ -108,6 +108,7 @@ LatentStack::LatentStack(Parameters& parameters, const std::string& name, const 
            site + kReadSites) {}
 
 Tensor LatentStack::forward(const Tensor& x, const Context& context) const {
+  check(!context.visibility.defined(), "latents: they read all tokens, whatever these see of each other");
   const int64_t sequences = context.layout.sequences();
   const Layout of_latents = alike(sequences, spec_.count);
   Context inner = context;

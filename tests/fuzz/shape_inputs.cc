@@ -124,6 +124,7 @@ Indices flat_of(const Padded& p, const std::vector<int64_t>& values) {
 
 // True if the model's blocks follow a mask of pairs of tokens.
 bool takes_pairs(const ModelSpec& s) {
+  if (s.latents.any()) return false;
   return s.order == Order::stack && s.problem != Problem::multiple_choice && !has_both(s) && !of_images(s) &&
          s.all_attend() && s.memory == 0 && s.experts_in_use().count == 0 &&
          std::ranges::none_of(s.blocks_in_use(), [&](const BlockSpec* block) {
