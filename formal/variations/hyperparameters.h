@@ -189,7 +189,7 @@ struct VariedHyperparameters : Hyperparameters {
   std::vector<SparsePattern> patterns;  // layer l has the ((l - 1) mod size) + 1-th; empty: all tokens
   bool global_projections = false;      // tokens that see all have a W of their own (Longformer)
   std::vector<bool> shared_query_key;   // by layer: keys are queries of unit mean square (Reformer)
-  Hashing hashing;                      // of these layers (formal/hashing.h)
+  Hashing hashing;                      // how these layers hash (formal/hashing.h)
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool scaled_by_layer = false;         // and 1 / l in layer l
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)

@@ -268,10 +268,11 @@ namespace {
 // x + factor y, both f32.
 Tensor plus(const Tensor& x, float factor, const Tensor& y) {
   Tensor out = x.clone();
-  float* to = out.mutable_data<float>();
-  const float* from = y.data<float>();
-  parallel_for(x.count(), 1 << 14,
-               [&](int64_t i, int64_t end) { kernels().axpy(end - i, factor, from + i, to + i); });
+  const Span<float> to = out.mutable_values<float>();
+  const Span<const float> from = y.values<float>();
+  parallel_for(x.count(), 1 << 14, [&](int64_t i, int64_t end) {
+    kernels().axpy(end - i, factor, from.subspan(i, end - i).data(), to.subspan(i, end - i).data());
+  });
   return out;
 }
 

@@ -13,7 +13,7 @@ namespace qkv {
 // Inputs of one call: the tokens of the model's stack, and of its encoder if it has two.
 struct Inputs {
   PaddedBatch tokens, source;
-  // Of latents that predict tokens: all positions of the context, whatever the rows' lengths.
+  // All positions of the context, if latents predict tokens; else no rows.
   PaddedBatch positions = {};
   ModelInput input;
 

@@ -38,7 +38,7 @@ bool continues_in_parts(const ModelSpec& spec);
 // The same of a prompt's tokens.
 bool looks_back(const ModelSpec& spec);
 
-// The decoding state of a batch of sequences; owns the layers' states. Where layers attend by hashes
+// The decoding state of a batch of sequences; owns the layers' states. If layers attend by hashes
 // (ModelSpec::hashes), a text's tokens are its state, and it is read as a whole each time.
 class DecodeState {
  public:

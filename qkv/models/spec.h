@@ -152,7 +152,7 @@ struct ModelSpec : BlockSpec {
   int64_t layers = 0;             // L; L_dec in an encoder-decoder
   int64_t encoder_layers = 0;     // L_enc in an encoder-decoder, else 0
   EncoderShape encoder = {};
-  LatentSpec latents = {};  // of an encoder, which the blocks' width and heads are then of
+  LatentSpec latents = {};  // if an encoder has any, the blocks' width and heads are theirs
   // Features that an encoder reads beside tokens; the encoder of an encoder-decoder reads them instead of
   // tokens.
   FeatureSpec features = {};

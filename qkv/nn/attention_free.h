@@ -17,9 +17,9 @@ enum class AftForm : uint8_t { full, local, simple, conv };
 
 struct AftSpec {
   AftForm form = AftForm::full;
-  int64_t window = 32;  // of local and conv
+  int64_t window = 32;  // for local and conv
   int64_t rank = 0;     // full and local: weights are products of vectors of this size; 0: numbers
-  int64_t heads = 4;    // of conv
+  int64_t heads = 4;    // for conv
 
   bool operator==(const AftSpec&) const = default;
 };

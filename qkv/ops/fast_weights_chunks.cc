@@ -63,7 +63,7 @@ class Chunk {
   int64_t m() const { return m_; }
   int64_t row(int64_t t) const { return first_ + t; }
   int64_t head() const { return head_; }
-  float kept() const { return since_begin_.back(); }  // of the state that the chunk begins with
+  float kept() const { return since_begin_.back(); }  // the part that stays of the state before the chunk
   float since_begin(int64_t t) const { return since_begin_[t]; }
   float to_end(int64_t t) const { return to_end_[t]; }
 

@@ -1,4 +1,4 @@
-// What the parts of fast_weights() share (ops/fast_weights.h). Included by its sources alone.
+// Definitions that the sources of fast_weights() share (ops/fast_weights.h). Included by its sources alone.
 #pragma once
 
 #include <cmath>

@@ -32,7 +32,8 @@ Numbers head_of(const Tensor& x, int64_t head, int64_t heads, int64_t begin, int
   return out;
 }
 
-// Of queries [n, d], one behind another. The last bucket of a round is that of tokens that fill up.
+// The buckets of queries [n, d], one behind another. The last bucket of a round is that of tokens that fill
+// up.
 std::vector<int32_t> buckets_of(const Numbers& queries, int64_t n, const Tensor& rotations, int64_t head,
                                 const HashedAttention& order) {
   const int64_t d = rotations.dim(1), columns = order.columns(), all = order.rounds * columns;

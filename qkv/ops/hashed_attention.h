@@ -22,8 +22,8 @@ struct HashedAttention {
   // Queries see the keys of their own bucket only, and a key that several rounds show counts once (Kitaev et
   // al. 2020, equations 4 to 6). Hugging Face's code has neither rule.
   bool same_bucket = false;
-  // Sequences longer than `whole` are filled up to a multiple of this. What is added is the last bucket and
-  // nobody sees it.
+  // Sequences longer than `whole` are filled up to a multiple of this. The tokens that are added have a
+  // bucket behind all others, and nobody sees them.
   int64_t multiple = 1, whole = 0;
 
   // Columns of a round's rotation.
@@ -45,7 +45,7 @@ struct HashedAttentionOptions {
   bool causal = true;
   bool own_last = true;  // a query sees its own key only if it sees no other
   float scale = 1;
-  Dropout dropout = {};       // of probabilities, but not of those of a token's own key where that comes last
+  Dropout dropout = {};       // drops probabilities, but not those of a token's own key where that comes last
   int64_t padded_length = 0;  // the length that all sequences are filled up to; 0: each has its own
 };
 

@@ -500,7 +500,7 @@ void check_cache(const Transformer& model, const Case& c, Draw& d) {
       const Tensor logits =
           state.advance({piece}, {.prefixes = prefix && at == 0 ? first : std::span<const int32_t>()});
       at += n;
-      if (s.hashes()) {  // what a token is depends on those after it
+      if (s.hashes()) {  // a token's rows depend on those after it
         const Tokens seen(all[r].begin(), all[r].begin() + static_cast<int64_t>(at));
         const Tensor alone = model.logits(model.hidden({seen, Layout::of({static_cast<int32_t>(at)})}, {}));
         expect_close(fmt::format("row {}, {} tokens read again", r, at), logits.values<float>(),

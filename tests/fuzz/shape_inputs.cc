@@ -208,7 +208,7 @@ void add_labels(const ModelSpec& s, Draw& d, Case& c) {
     c.file.emplace_back("labels", p.of(labels));
     return;
   }
-  // Of all positions of the context.
+  // Latents have labels of all positions of the context.
   std::vector<int64_t> all(static_cast<size_t>(p.rows * s.context), kIgnored);
   auto next = targets.begin();
   for (int64_t r = 0; r < p.rows; ++r)

@@ -108,7 +108,7 @@ def real_places(shape, mask):
 
 
 def without_padded_queries(got, want):
-    """Whether each element counts, of probabilities by chunks [B, heads, chunks, queries, keys]: rows that qkv left 0 are padding."""
+    """For each element of probabilities by chunks [B, heads, chunks, queries, keys] if it counts: rows that qkv left 0 are padding."""
     width = want[1][-1]
     rows = [any(got[2][i:i + width]) for i in range(0, len(got[2]), width)]
     return [row for row in rows for _ in range(width)]

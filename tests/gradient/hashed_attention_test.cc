@@ -79,7 +79,7 @@ TEST(HashedAttentionGradient, IsTheDifference) {
   }
 }
 
-// Where each chunk sees all others, hashes do not matter.
+// If each chunk sees all others, hashes do not matter.
 TEST(HashedAttention, OfOneWindowIsFullAttention) {
   const std::vector<int32_t> offsets = {0, 12, 24, 30};
   const Tensor q = uniform({30, 6}, 1), k = uniform({30, 6}, 2), v = uniform({30, 8}, 3);
@@ -105,7 +105,7 @@ TEST(HashedAttention, OfOneWindowIsFullAttention) {
         const Tensor got = hashed_attention(of(q), of(k), of(v), rotations(o, 4), offsets,
                                             {.order = o, .heads = 2, .causal = causal, .scale = 0.5F});
         for (int64_t i = 0; i < (o.chunk == 4 ? 24 : 30) * 8;
-             ++i)  // of 6 tokens, windows of 3 chunks see some twice
+             ++i)  // windows of 3 chunks see some of 6 tokens twice
           EXPECT_NEAR(testing::floats(got)[i], testing::floats(want)[i], type == DType::f32 ? 2e-6 : 2e-2);
       }
     }

@@ -9,7 +9,7 @@ namespace qkv {
 namespace {
 
 constexpr float kEpsilon = 1e-5F;                 // whatever layer_norm_eps says
-constexpr int64_t kOutHeads = 8, kOutKeys = 256;  // of the masked language model's decoder
+constexpr int64_t kOutHeads = 8, kOutKeys = 256;  // those of the masked language model's decoder
 
 // Columns of a head. Throws Error if they are no whole number.
 int64_t of_each(const JsonField& c, const char* what, int64_t columns, int64_t heads) {

@@ -180,7 +180,7 @@ void resolve_latents(ModelSpec& m, const Given& given) {
   if (!given("model.latent_in_hidden")) l.in.hidden = m.hidden;
 }
 
-// What follows from the output: the queries' width, and whether they are added to what they read.
+// The output decides the queries' width, and whether they are added to what they read.
 void resolve_queries(ModelSpec& m, const Given& given) {
   if (!m.latents.any()) return;
   const bool classes = m.output == Output::sequence_classes;

@@ -56,11 +56,11 @@ TEST(Reversible, BlocksGiveTheSameGradientsFromTheirEndsAlone) {
       difference = std::max(difference, std::abs(kept.all[i] - again.all[i]));
     }
     EXPECT_LT(difference, 2e-5F * largest);
-    EXPECT_GT(difference, 0);  // what blocks read is computed back, up to rounding
+    EXPECT_GT(difference, 0);  // rounding shows that blocks compute their inputs back
   }
 }
 
-// What they read cannot be had back in bf16: it is kept.
+// In bf16 their inputs could not be had back: they are kept.
 TEST(Reversible, BlocksKeepWhatTheyReadInBf16) {
   const Gradients kept = gradients(reformer(), DType::bf16, false),
                   again = gradients(reformer(), DType::bf16, true);
