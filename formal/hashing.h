@@ -49,8 +49,8 @@ Index bucket(const Hashing& h, const Matrix<double>& R, Index round, const Vecto
 }
 
 // How often query t sees key s: entry (s, t) of [l x l]. Tokens are sorted by (round, bucket, position), all
-// rounds in a row, and cut into chunks; the chunk before the first is the last. What fills a sequence up is
-// in a bucket behind all others. Q [d x l]; Mask: what a query may see at all.
+// rounds in a row, and cut into chunks; the chunk before the first is the last. Tokens that fill a sequence
+// up are in a bucket behind all others. Q [d x l]; Mask: what a query may see at all.
 template <typename T>
 Matrix<double> sightings(const Hashing& h, const Matrix<double>& R, const Matrix<T>& Q,
                          const MaskMatrix& Mask) {
