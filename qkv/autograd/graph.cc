@@ -13,19 +13,6 @@ namespace {
 thread_local bool is_recording = true;
 thread_local bool is_part_of_training = false;
 
-// While one exists, ops that do not record belong to a pass that does: a backward pass, or the first run of a
-// part that runs again.
-class PartOfTraining {
- public:
-  PartOfTraining() : before_(std::exchange(is_part_of_training, true)) {}
-  ~PartOfTraining() { is_part_of_training = before_; }
-  PartOfTraining(const PartOfTraining&) = delete;
-  PartOfTraining& operator=(const PartOfTraining&) = delete;
-
- private:
-  bool before_;
-};
-
 std::atomic<int64_t> next_id{0};
 
 // a + b into a where nobody else sees a, else into a new tensor.
@@ -129,6 +116,11 @@ bool wants_grad(std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors)
     if (t->defined() && t->edge()) return true;
   return false;
+}
+
+PartOfTraining::PartOfTraining() : before_(std::exchange(is_part_of_training, true)) {}
+PartOfTraining::~PartOfTraining() {
+  is_part_of_training = before_;
 }
 
 NoGrad::NoGrad() : before_(is_recording) {

@@ -97,6 +97,20 @@ class NoGrad {
   bool before_;
 };
 
+// While one of these exists, ops that do not record belong to training: a backward pass, the first run of a
+// part that runs again, or losses of a validation. Rows of their results may then share sums, as faster
+// kernels do.
+class PartOfTraining {
+ public:
+  PartOfTraining();
+  ~PartOfTraining();
+  PartOfTraining(const PartOfTraining&) = delete;
+  PartOfTraining& operator=(const PartOfTraining&) = delete;
+
+ private:
+  bool before_;
+};
+
 // Returns x. The backward pass calls seen(gradient of the root with respect to x), if any arrives, whether or
 // not x depends on a leaf.
 Tensor watch(const Tensor& x, std::function<void(const Tensor& gradient)> seen);

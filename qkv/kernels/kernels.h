@@ -251,6 +251,9 @@ struct TypedKernels {
   // Independent tasks of an attention pass. Scratch: see attention_scratch().
   void (*attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query,
                     float* scratch);
+  // The same by vectors: a query's bits do not depend on how many there are.
+  void (*lone_attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query,
+                         float* scratch);
   void (*attention_grad)(const AttentionGrad<T>&, int64_t sequence, int64_t kv_head, float* scratch);
 };
 

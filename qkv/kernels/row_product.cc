@@ -38,8 +38,7 @@ class Rows {
 bool row_product_takes(const Product& p) {
   const bool types = !is_quantized(p.b.type) &&
                      (p.a.type == WeightType::f32 || (p.a.type == WeightType::bf16 && p.a.type == p.b.type));
-  const bool any = p.a.type == WeightType::f32 || !bf16_is_fast();
-  return p.m > 0 && p.k > 0 && types && (any || p.m <= kFewRows) && !p.a.transposed && p.b.transposed;
+  return p.m > 0 && p.k > 0 && types && !p.a.transposed && p.b.transposed;
 }
 
 void row_product(const Product& p) {

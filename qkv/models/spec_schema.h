@@ -147,7 +147,7 @@ void for_each_field(Spec& l, Visitor& v) {
      .needs = &Needs::kLatents},
     l.in.hidden, Integers{0, 1 << 24});
   v({.name = "latent_in_residual",
-     .help = "what latents read is added to them",
+     .help = "add to the latents the result of their read",
      .weights = kept,
      .since = 23,
      .needs = &Needs::kLatents},
@@ -181,7 +181,7 @@ void for_each_field(Spec& l, Visitor& v) {
      .needs = &Needs::kLatents},
     l.out.hidden, Integers{0, 1 << 24});
   v({.name = "latent_out_residual",
-     .help = "what the output reads is added to its queries",
+     .help = "add to the output's queries the result of their read",
      .derived = "true for classes of sequences",
      .weights = kept,
      .since = 23,

@@ -40,6 +40,7 @@ void forward(const Attention<T>& a) {
   const int64_t floats = attention_scratch(a);
   Tensor scratch = Tensor::empty({num_threads(), floats}, DType::f32);
   float* memory = scratch.mutable_data<float>();
+  const auto run = inferring() ? kernels().typed<T>().lone_attention : kernels().typed<T>().attention;
   // Neighbouring heads share cache lines, so tasks have all of a tile's where there are tiles enough.
   const int64_t count = std::ssize(tiles), wanted = 4 * num_threads(),
                 parts = std::min(a.kv_heads, (wanted + count - 1) / count);
@@ -47,7 +48,7 @@ void forward(const Attention<T>& a) {
     const Tile& tile = tiles[i / parts];
     const int64_t part = i % parts;
     for (int64_t h = a.kv_heads * part / parts; h < a.kv_heads * (part + 1) / parts; ++h)
-      kernels().typed<T>().attention(a, tile.sequence, h, tile.first_query, memory + worker * floats);
+      run(a, tile.sequence, h, tile.first_query, memory + worker * floats);
   });
 }
 

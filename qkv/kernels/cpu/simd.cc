@@ -43,7 +43,7 @@ TypedKernels<T> typed_kernels() {
   return {to_f32<T>,        from_f32<T>,        add<T>,           dropout<T>,
           activation<T>,    activation_grad<T>, residual_norm<T>, residual_norm_grad<T>,
           cross_entropy<T>, column_sums<T>,     scatter_add<T>,   row_product<T>,
-          attention<T>,     attention_grad<T>};
+          attention<T>,     attention<T>,       attention_grad<T>};
 }
 
 void fill_table(KernelTable* table) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "qkv/infer/predict.h"
@@ -16,6 +17,18 @@
 namespace qkv {
 
 namespace {
+
+// Passes for losses and scores. In bf16 they take the products of training, of which no row stands alone.
+class Judging {
+ public:
+  explicit Judging(const Transformer& model) {
+    if (model.parameters().compute == DType::bf16) quick_.emplace();
+  }
+
+ private:
+  NoGrad guard_;
+  std::optional<PartOfTraining> quick_;
+};
 
 constexpr uint64_t kValidationPrefixes = 0x76616c6964;  // "valid"
 
@@ -72,7 +85,7 @@ void evaluate_with_memory(const Transformer& model, const TokenStream& stream, i
 
 Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows,
                     int64_t length) {
-  const NoGrad guard;
+  const Judging guard(model);
   if (length == 0) length = model.spec().context;
   const EveryWindow every(stream, length, windows);
   Evaluation e;
@@ -98,7 +111,7 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
 
 Evaluation evaluate(const Transformer& model, const PairStream& pairs, const SequenceEnds& ends,
                     int64_t tokens) {
-  const NoGrad guard;
+  const Judging guard(model);
   Evaluation e;
   const CutPairs cut = count_cut(pairs, ends, model.spec().pair_layout());
   e.cut = std::max(cut.sources, cut.targets);
@@ -119,7 +132,7 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
 }
 
 Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens) {
-  const NoGrad guard;
+  const Judging guard(model);
   Evaluation e;
   e.cut = conversations.cut;
   e.missed = conversations.lost;
@@ -448,7 +461,7 @@ std::unique_ptr<Judge> judge_of(const ModelSpec& spec, std::span<const Example> 
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
                     const std::vector<Example>& examples, int64_t tokens, int64_t mistakes) {
   constexpr size_t kAtOnce = 4096;  // whose scores are held, and which are sorted by length among each other
-  const NoGrad guard;
+  const Judging guard(model);
   const ModelSpec& spec = model.spec();
   Evaluation e;
   e.examples = std::ssize(examples);

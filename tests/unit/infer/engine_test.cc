@@ -212,14 +212,19 @@ class Schedule {
                   kept[] = {0, 0, 30, 200};
     NgramDrafter ngrams(1);
     Scribbler scribbler;
-    ModelDrafter itself(*model_.models()[0], model_.spec());
-    Misprinter misprinter(*model_.models()[0], model_.spec());
+    std::optional<ModelDrafter> itself;
+    std::optional<Misprinter> misprinter;
+    if (continues_in_parts(model_.spec())) {
+      itself.emplace(*model_.models()[0], model_.spec());
+      misprinter.emplace(*model_.models()[0], model_.spec());
+    }
     const testing::ScratchDir folder;
     PromptCache cache(folder.path(), model_);
     const bool cached = below(4) == 0;
     std::optional<MtpDrafter> modules;
     if (model_.models()[0]->mtp() != nullptr) modules.emplace(*model_.models()[0]);
-    Drafter* const drafters[] = {nullptr, &ngrams, &scribbler, &itself, &misprinter};
+    Drafter* const drafters[] = {nullptr, &ngrams, &scribbler, itself ? &*itself : nullptr,
+                                 misprinter ? &*misprinter : nullptr};
     sequences_ = one_of(sequences);
     const int64_t budget = pages_of(model_, one_of(pages));
     Engine engine(model_, {.sequences = sequences_,
