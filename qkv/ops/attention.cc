@@ -8,6 +8,7 @@
 #include "qkv/autograd/graph.h"
 #include "qkv/ops/attention_arguments.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/weight_product.h"
 
 namespace qkv {
 
@@ -40,7 +41,7 @@ void forward(const Attention<T>& a) {
   const int64_t floats = attention_scratch(a);
   Tensor scratch = Tensor::empty({num_threads(), floats}, DType::f32);
   float* memory = scratch.mutable_data<float>();
-  const auto run = inferring() ? kernels().typed<T>().lone_attention : kernels().typed<T>().attention;
+  const auto run = rows_stand_alone() ? kernels().typed<T>().lone_attention : kernels().typed<T>().attention;
   // Neighbouring heads share cache lines, so tasks have all of a tile's where there are tiles enough.
   const int64_t count = std::ssize(tiles), wanted = 4 * num_threads(),
                 parts = std::min(a.kv_heads, (wanted + count - 1) / count);

@@ -23,8 +23,8 @@ namespace {
 
 const ActivationWatch::See* watching = nullptr;
 
-// True where a row of the result must not depend on the other rows: in inference, where a prompt may come at
-// once, in parts or beside others. Training takes the faster product, as does who sets QKV_FAST_PRODUCTS.
+}  // namespace
+
 bool rows_stand_alone() {
   static const bool fast = [] {
     const char* set = std::getenv("QKV_FAST_PRODUCTS");
@@ -32,8 +32,6 @@ bool rows_stand_alone() {
   }();
   return !fast && inferring();
 }
-
-}  // namespace
 
 ActivationWatch::ActivationWatch(See see) : see_(std::move(see)) {
   check(watching == nullptr, "activations: they are being watched already");

@@ -12,6 +12,10 @@ namespace qkv {
 // type, or quantised blocks, or for f32 also f16 or bf16.
 void expect_weight(std::string_view op, const Weight& weight, DType t);
 
+// True where a row of a result must not depend on the other rows: in inference, where a prompt may come at
+// once, in parts or beside others. Training takes faster ways, as does who sets QKV_FAST_PRODUCTS.
+bool rows_stand_alone();
+
 // A product of rows of activations, as part of a forward pass: in inference each row of the result has bits
 // of its own, where row_product() takes it.
 void multiply_rows(const Product& p);
