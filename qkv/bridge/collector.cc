@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "qkv/base/error.h"
 #include "qkv/ops/elementwise.h"
@@ -170,13 +171,27 @@ int64_t Collector::chunks_of(const Place& place) const {
   return place.rows->columns > block ? block : 0;
 }
 
+// The length that Hugging Face's code fills texts of `columns` tokens up to, for the chunks of all layers.
+int64_t Collector::filled(int64_t columns) const {
+  int64_t multiple = 1, least = columns;
+  const auto take = [&](int64_t chunk) {
+    if (chunk == 0) return;
+    multiple = std::lcm(multiple, chunk);
+    least = std::min(least, chunk);
+  };
+  const AttentionSpec& a = spec_.attention;
+  for (const Pattern& p : a.patterns) take(p.block);
+  if (spec_.hashes()) take(a.hashing.chunk);
+  return columns <= least ? columns : (columns + multiple - 1) / multiple * multiple;
+}
+
 // Stores probabilities in Hugging Face's format for Reformer: [B, heads, chunks, chunk, keys of the
 // previous chunks and of this one].
 void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p) {
   const PaddedBatch& batch = *place.rows;
   const Pattern pattern = pattern_of(layer_of(place));
-  const int64_t chunk = pattern.block, before = pattern.neighbours,
-                chunks = (batch.columns + chunk - 1) / chunk, keys = (before + 1) * chunk;
+  const int64_t chunk = pattern.block, before = pattern.neighbours, chunks = filled(batch.columns) / chunk,
+                keys = (before + 1) * chunk;
   Tensor& all = found_at(place, {batch.rows, place.heads, chunks, chunk, keys});
   int64_t first = 0;
   for (int64_t i = 0; i < s; ++i) first += batch.lengths[static_cast<size_t>(i)];
