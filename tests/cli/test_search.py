@@ -152,7 +152,7 @@ train.precision = "f32"
         self.write("in.safetensors", safetensors_bytes({"input_ids": ids}))
         said = self.refused("forward", "pairs", "--inputs", "in.safetensors", "--outputs", "o.safetensors", "--generate", "no=1",
                             status=2).err
-        keys = re.search(r"\(do_sample, pad_token_id, decoder_start_token_id, (.*) are\)", said)[1].split(", ")
+        keys = re.search(r"\(do_sample, use_cache, pad_token_id, decoder_start_token_id, (.*) are\)", said)[1].split(", ")
         page = read_text(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "formats.md"))
         section = page.split("## Settings of generation")[1].split("\n## ")[0]
         self.assertEqual(re.findall(r"(?m)^\| `(\w+)` \|", section), keys)
