@@ -501,6 +501,7 @@ TEST_P(HfDecoderTraining, LossAndGradients) {
   for (const bool recompute : {false, true}) {
     SCOPED_TRACE(recompute ? "recomputing activations" : "keeping activations");
     compare_training(dir_, expected_, rows, DType::f32, recompute, f32, f32);
+    if (spec.hashes()) continue;  // rounded queries are in other buckets
     compare_training(dir_, expected_, rows, DType::bf16, recompute, bf16, 2 * bf16);
   }
 }
