@@ -28,8 +28,8 @@ AttentionFree::AttentionFree(Parameters& parameters, const std::string& name, co
       k_(parameters, name + ".k", width, width, true, std.inner),
       v_(parameters, name + ".v", width, width, true, std.inner),
       out_(parameters, name + ".out", width, width, true, std.out) {
-  const auto add = [&](const char* of, Shape shape) {
-    return &parameters.add(name + of, std::move(shape), ParameterKind::vector,
+  const auto add = [&](const char* of, const Shape& shape) {
+    return &parameters.add(name + of, shape, ParameterKind::vector,
                            {.kind = Initializer::Kind::normal, .std = std.inner});
   };
   if (spec.form == AftForm::conv) {
