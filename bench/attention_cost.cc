@@ -7,12 +7,10 @@
 //   attention_cost [--pattern all] [--length 4096] [--encoder] [--dtype f32|bf16] [--heads 2] [--distances 0]
 //   attention_cost --rule linear|normalised|delta [--length 4096] [--dtype f32|bf16] [--heads 2]
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 
+#include "bench/measure.h"
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
 #include "qkv/models/spec.h"
@@ -32,36 +30,6 @@ struct Options {
   int64_t length = 4096, heads = 2, distances = 0;
   bool encoder = false;
 };
-
-Tensor draw(int64_t rows, int64_t width, uint64_t seed, DType dtype) {
-  Tensor x = Tensor::empty({rows, width}, DType::f32);
-  const RandomStream stream{seed, 0, 0};
-  for (int64_t i = 0; i < x.count(); ++i)
-    x.mutable_data<float>()[i] = stream.normal(static_cast<uint64_t>(i));
-  return convert(x, dtype);
-}
-
-// The median over half a second of runs, at least one and at most 51.
-template <typename F>
-double milliseconds(const F& f) {
-  std::vector<double> times;
-  f();  // takes the memory that it needs
-  for (double all = 0; times.empty() || (all < 500 && times.size() < 51);) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    times.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-    all += times.back();
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-double peak_mb() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
-}
 
 void run_rule(const Options& o) {
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;

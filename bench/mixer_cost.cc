@@ -10,15 +10,12 @@
 // Besides the names of model.mixer there are `hashed` (LSH attention in chunks of 64, two rounds), `window`
 // (of 256 keys) and aft_full, aft_local, aft_simple and aft_conv.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 
+#include "bench/measure.h"
 #include "qkv/autograd/graph.h"
 #include "qkv/models/spec.h"
-#include "qkv/ops/elementwise.h"
 
 namespace qkv {
 namespace {
@@ -75,30 +72,6 @@ ModelSpec spec_of(const Options& o) {
   return s;
 }
 
-Tensor draw(int64_t rows, int64_t width, uint64_t seed, DType dtype) {
-  Tensor x = Tensor::empty({rows, width}, DType::f32);
-  const RandomStream stream{seed, 0, 0};
-  for (int64_t i = 0; i < x.count(); ++i)
-    x.mutable_data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return convert(x, dtype);
-}
-
-// The median over half a second of runs, at least one and at most 51.
-template <typename F>
-double milliseconds(const F& f) {
-  std::vector<double> times;
-  f();  // takes the memory that it needs
-  for (double all = 0; times.empty() || (all < 500 && times.size() < 51);) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    times.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-    all += times.back();
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
 void run(const Options& o) {
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
   const ModelSpec spec = spec_of(o);
@@ -122,8 +95,7 @@ void run(const Options& o) {
     const Seed seed{mixer->forward(leaf, context), dy};
     backward(std::span(&seed, 1));
   });
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
+  const double peak = peak_mb();
   double decode_ms = 0;
   int64_t bytes = 0;
   if (!o.no_decode) {
@@ -141,8 +113,7 @@ void run(const Options& o) {
       mixer->forward(one, next);
     });
   }
-  fmt::print("{:.3f} {:.3f} {:.4f} {} {:.0f}\n", forward_ms, step_ms, decode_ms, bytes,
-             static_cast<double>(usage.ru_maxrss) / 1024);
+  fmt::print("{:.3f} {:.3f} {:.4f} {} {:.0f}\n", forward_ms, step_ms, decode_ms, bytes, peak);
 }
 
 }  // namespace

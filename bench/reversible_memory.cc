@@ -5,11 +5,11 @@
 //
 //   reversible_memory [--layers 6] [--branches serial|reversible] [--recompute] [--length 2048] [--width 256]
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 
+#include "bench/measure.h"
 #include "qkv/models/transformer.h"
 
 namespace qkv {
@@ -20,12 +20,6 @@ struct Options {
   int64_t layers = 6, length = 2048, width = 256;
   bool recompute = false;
 };
-
-double peak_mb() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
-}
 
 void step(Transformer& model, const Options& o, int64_t length) {
   std::vector<int32_t> ids;
