@@ -129,6 +129,24 @@ TEST(HashedAttention, CountsKeysOnceInTheirBucket) {
     EXPECT_NEAR(got.values<float>()[i], want.values<float>()[i], 2e-6);
 }
 
+// With the paper's rule a query sees the keys of its bucket alone, even if its chunks hold others.
+TEST(HashedAttention, SeesNoOtherBucket) {
+  const Tensor k = uniform({8, 6}, 2), v = uniform({8, 8}, 3);
+  Tensor q = Tensor::zeros({8, 6}, DType::f32);  // opposite queries: two buckets in each round
+  for (int64_t i = 0; i < q.count(); ++i) q.mutable_values<float>()[i] = i / 6 < 4 ? 0.5F : -0.5F;
+  const HashedAttention o{
+      .chunk = 4, .before = 1, .rounds = 3, .buckets = {4}, .same_bucket = true, .multiple = 4, .whole = 4};
+  Mask mask = Mask::causal();
+  mask.own_last = true;
+  const std::vector<int32_t> buckets = {0, 4, 8};
+  const Tensor want = attention({q, 0, 2, 3}, {k, 0, 2, 3}, {v, 0, 2, 4}, buckets,
+                                KeyLayout::contiguous(buckets), {.mask = mask, .dropout = {}}),
+               got = hashed_attention(q, k, v, rotations(o, 4), std::vector<int32_t>{0, 8},
+                                      {.order = o, .heads = 2});
+  for (int64_t i = 0; i < got.count(); ++i)
+    EXPECT_NEAR(got.values<float>()[i], want.values<float>()[i], 2e-6);
+}
+
 TEST(HashedAttention, GivesEachSequenceItsBitsInAnyCompany) {
   for (const HashedAttentionOptions& o : variants()) {
     if (o.dropout.on()) continue;
