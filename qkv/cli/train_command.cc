@@ -51,7 +51,7 @@ TrainConfig config_of_data(const Options& o, std::vector<std::string> set) {
                      " is data, and qkv chooses the size: write a configuration with " +
                      "qkv init to choose it yourself");
   constexpr std::string_view kOut = "train.out=";
-  SuggestOptions wishes{.data = o.config};
+  SuggestOptions wishes{.data = o.config, .settings = set};
   for (const std::string& s : set)
     if (s.starts_with(kOut)) wishes.out = s.substr(kOut.size());
   const std::string dir =

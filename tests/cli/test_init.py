@@ -167,6 +167,17 @@ class TrainFromData(CliTest):
         self.ok("train", "text.txt", "--overwrite", "--set", "train.steps=2", "--set", "train.out=other")
         self.assertTrue(os.path.exists(self.path("other/last")))
 
+    def test_a_text_with_holes(self):
+        """Another objective, or an encoder's preset, counts its steps in tokens."""
+        result = self.ok("train", "text.txt", "--preset", "bert", "--set", "train.steps=4", "--set", "train.out=r")
+        self.assertIn("an encoder of width", result.err)
+        self.assertIn("batch_tokens = ", read_text(self.path("r/config.toml")))
+        self.ok("fill", "r", stdin="the [MASK] dog\n")
+        self.ok("train", "text.txt", "--preset", "reformer", "--set", "train.objective=masked", "--set",
+                "model.architecture=encoder", "--set", "train.out=m", "--dry-run")
+        self.refused("train", "text.txt", "--set", "train.objective=masked", "--set", "train.out=n", status=2,
+                     says=["text.txt", "train.objective", "encoder"])
+
     def test_rows_with_classes(self):
         self.write("moods.csv", "text,label\n" + "".join(f"{made(i, 5)} {'good' if i % 2 else 'bad'},{i % 2}\n" for i in range(120)))
         result = self.ok("train", "moods.csv", "--set", "train.steps=6")

@@ -360,12 +360,13 @@ int64_t power_of_two(double at_least, int64_t least, int64_t most) {
   return n;
 }
 
-// Settings that follow from the data.
+// Settings that follow from the data, and from the objective that the user may have chosen.
 struct Dimensions {
   int64_t context, vocabulary, batch_tokens;
   double passes;      // upper bound
   const char* type;   // type of the tokenizer; null: the default
   bool encoder, two;  // encoder: a single encoder stack; two: encoder and decoder
+  bool windows;       // steps count windows of a text, as next_token's do, rather than tokens
 };
 
 Dimensions shape_of(const Look& look) {
@@ -445,7 +446,7 @@ std::string toml_of(const SuggestOptions& o, const Look& look, const Dimensions&
   if (look.kind == DataKind::tag) line("objective", "\"tag\"");
   if (look.kind == DataKind::chat) line("objective", "\"chat\"");
   line("out", quoted(out_folder), "folder of the run");
-  if (look.kind == DataKind::text)
+  if (s.windows)
     line("batch", std::to_string(std::max<int64_t>(1, s.batch_tokens / s.context)), "windows of a step");
   else
     line("batch_tokens", std::to_string(s.batch_tokens), "tokens of a step");
@@ -458,8 +459,9 @@ std::string toml_of(const SuggestOptions& o, const Look& look, const Dimensions&
 }
 
 // Parses a configuration and completes it for measuring, with its full vocabulary and labels.
-TrainConfig complete(const std::string& toml, const Dimensions& s, const Look& look) {
-  TrainConfig c = parse_train_config(toml, "qkv init", {});
+TrainConfig complete(const std::string& toml, const SuggestOptions& o, const Dimensions& s,
+                     const Look& look) {
+  TrainConfig c = parse_train_config(toml, o.data, o.settings);
   c.model.vocab_size = s.vocabulary;
   for (int64_t i = 0; i < look.labels; ++i) c.model.labels.push_back(std::to_string(i));
   return c;
@@ -503,7 +505,17 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
   check(!fs::is_directory(o.data), "{}: is a directory, expected a file", o.data);
   check(file_exists(o.data), "{}: no such file", o.data);
   const Look look = look_at(o);
-  const Dimensions shape = shape_of(look);
+  Dimensions shape = shape_of(look);
+  Architecture architecture = shape.encoder ? Architecture::encoder
+                              : shape.two   ? Architecture::encoder_decoder
+                                            : Architecture::decoder;
+  if (look.kind == DataKind::text) {
+    // The user's settings may choose another objective or, with a preset, another architecture.
+    const std::string text = fmt::format("[data]\ntrain = {}\n", OrderedJson(o.data).dump());
+    const TrainConfig wished = parse_train_config(text, o.data, o.settings);
+    architecture = wished.model.architecture;
+    shape.windows = wished.objective == Objective::next_token;
+  }
   const std::string folder = o.out.empty() ? "runs/" + fs::path(o.data).stem().string() : o.out;
   const double seconds = 60 * o.minutes * 0.9;  // validation takes the rest
   const auto toml = [&](const Size& size, int64_t steps, const std::string& about) {
@@ -513,13 +525,13 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
   const double speed = operations_per_second(decoder_like(shape, kSizes[2]));
   const Size* best = kSizes;
   for (const Size& size : kSizes) {
-    const TrainConfig c = complete(toml(size, 1000, ""), shape, look);
+    const TrainConfig c = complete(toml(size, 1000, ""), o, shape, look);
     const double step_tokens = static_cast<double>(shape.batch_tokens);
     const double seen = seconds * speed / flops_per_step(c, c.batch) * step_tokens;
     const double enough = std::min(5 * size.parameters(), 5 * look.tokens);
     if (size.parameters() <= 8 * look.tokens && seen >= enough) best = &size;
   }
-  const TrainConfig chosen = complete(toml(*best, 1000, ""), shape, look);
+  const TrainConfig chosen = complete(toml(*best, 1000, ""), o, shape, look);
   const double rate = operations_per_second(decoder_like(shape, *best));
   const double step_seconds = flops_per_step(chosen, chosen.batch) / rate;
   const double per_pass = std::max(1.0, look.tokens * 0.9 / static_cast<double>(shape.batch_tokens));
@@ -532,11 +544,11 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
                   fmt::format("about {:.2g} passes over the data, {} by the measured speed", done / per_pass,
                               duration_text(done * step_seconds)));
   out.about = fmt::format("{}: {}: {} of width {} with {}, {}", o.data, look.about,
-                          shape.encoder ? "an encoder"
-                          : shape.two   ? "an encoder-decoder"
-                                        : "a decoder",
+                          architecture == Architecture::encoder   ? "an encoder"
+                          : architecture == Architecture::decoder ? "a decoder"
+                                                                  : "an encoder-decoder",
                           best->width, counted(best->layers, "layer"), counted(steps, "step"));
-  parse_train_config(out.toml, "qkv init", {});  // checks that the result can be read
+  parse_train_config(out.toml, o.data, o.settings);  // checks that the result can be read
   return out;
 }
 

@@ -16,11 +16,12 @@ DataKind data_kind_from_name(const std::string& name);
 
 // The data and the user's choices.
 struct SuggestOptions {
-  std::string data;                   // a file
-  std::string target = {};            // file with translations of its lines, if separate
-  std::optional<DataKind> kind = {};  // empty: decided from the data
-  std::string out = {};               // run directory; empty: runs/NAME, by the data
-  double minutes = 5;                 // training time
+  std::string data;                        // a file
+  std::string target = {};                 // file with translations of its lines, if separate
+  std::optional<DataKind> kind = {};       // empty: decided from the data
+  std::string out = {};                    // run directory; empty: runs/NAME, by the data
+  double minutes = 5;                      // training time
+  std::vector<std::string> settings = {};  // section.key=value, which are to override the suggestion
 };
 
 // The configuration as commented TOML, and one line about it to print.
