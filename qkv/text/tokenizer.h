@@ -26,6 +26,7 @@ class Tokenizer {
   // - a directory with vocab.json and merges.txt (byte-level BPE), with tokenizer.model, spiece.model or
   //   sentencepiece.bpe.model (SentencePiece), or with vocab.txt (BERT); tokenizer_config.json,
   //   special_tokens_map.json and added_tokens.json are read as well, and the first has the class;
+  // - a directory whose tokenizer_config.json has a class of bytes (Perceiver);
   // - a rank file of tiktoken, or a directory with one;
   // - a .model file, which runs as SentencePiece itself runs it;
   // - any other file, in the format of tokenizer.json.

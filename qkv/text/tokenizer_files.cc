@@ -154,6 +154,7 @@ Tokenizer load_directory(const std::string& path) {
   if (TokenizerFiles files = read_sentencepiece_files(path); !files.empty())
     return Tokenizer(sentencepiece_parts(std::move(files), path));
   if (has("vocab.txt")) return Tokenizer(load_bert_files(path));
+  if (has_byte_class(path)) return Tokenizer(load_byte_files(path));
   fail(
       "{}: no tokenizer here: expected tokenizer.json, vocab.json and merges.txt, tokenizer.model, "
       "spiece.model, sentencepiece.bpe.model, vocab.txt or a .tiktoken file (qkv generate --ids does "
@@ -205,7 +206,8 @@ bool Tokenizer::same_as(const Tokenizer& other) const {
 bool Tokenizer::exists(const std::string& path) {
   const auto has = [&](const char* name) { return file_exists(path + "/" + name); };
   return has("tokenizer.json") || (has("vocab.json") && has("merges.txt")) || has("vocab.txt") ||
-         !rank_file(path).empty() || std::any_of(kSentencePieceNames.begin(), kSentencePieceNames.end(), has);
+         !rank_file(path).empty() ||
+         std::any_of(kSentencePieceNames.begin(), kSentencePieceNames.end(), has) || has_byte_class(path);
 }
 
 std::string Tokenizer::to_json() const {

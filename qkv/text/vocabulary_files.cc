@@ -8,6 +8,7 @@
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/text/bpe.h"
+#include "qkv/text/byte_alphabet.h"
 #include "qkv/text/neighbour_files.h"
 #include "qkv/text/piece_patterns.h"
 #include "qkv/text/unicode.h"
@@ -282,6 +283,48 @@ TokenizerParts load_bert_files(const std::string& path) {
     for (Json& stage : clean_up_stages()) decoders.push_back(std::move(stage));
   const Json decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
   parts.decoder = parse_decoder(JsonField(decoder, "decoder"));
+  return parts;
+}
+
+bool has_byte_class(const std::string& path) {
+  return NeighbourFiles(path).config().string_or("tokenizer_class", "") == "PerceiverTokenizer";
+}
+
+TokenizerParts load_byte_files(const std::string& path) {
+  constexpr int kBytes = 256;
+  const NeighbourFiles files(path);
+  std::vector<std::string> named;
+  for (const auto& [name, otherwise] : {std::pair("pad_token", "[PAD]"),
+                                        {"bos_token", "[BOS]"},
+                                        {"eos_token", "[EOS]"},
+                                        {"mask_token", "[MASK]"},
+                                        {"cls_token", "[CLS]"},
+                                        {"sep_token", "[SEP]"}})
+    named.push_back(files.named(name, otherwise));
+  Vocabulary vocabulary;
+  const auto add = [&](const std::string& spelling) {
+    check(vocabulary.add(spelling, static_cast<TokenId>(vocabulary.id_limit())),
+          "{}: the token '{}' is there twice", files.config().place(), spelling);
+  };
+  for (const std::string& token : named) add(token);
+  for (int b = 0; b < kBytes; ++b) {
+    std::string spelling;
+    append_utf8(spelling, byte_to_character(static_cast<unsigned char>(b)));
+    add(spelling);
+  }
+  TokenizerParts parts;
+  parts.model = std::make_unique<Bpe>(std::move(vocabulary), std::vector<Merge>(), BpeOptions{}, path);
+  LegacyTokens tokens(parts.model->vocabulary());
+  files.add_to(tokens);
+  for (const std::string& token : named) tokens.add_special(token);
+  parts.added_tokens = AddedTokens(tokens.take(), parts.model->vocabulary(), nullptr, path);
+  const Json stage = byte_level_json(true);
+  parts.pre_tokenizer = parse_pre_tokenizer(JsonField(stage, "pre_tokenizer"));
+  parts.decoder = parse_decoder(JsonField(stage, "decoder"));
+  const std::string &cls = named[4], &sep = named[5];
+  const Json post_processor =
+      bert_template({cls, parts.added_tokens.find(cls)}, {sep, parts.added_tokens.find(sep)});
+  parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
   return parts;
 }
 

@@ -22,4 +22,11 @@ void save_gpt2_files(const TokenizerParts& parts, const std::string& path);
 // whole.
 TokenizerParts load_bert_files(const std::string& path);
 
+// True if tokenizer_config.json names a class whose tokens are bytes, which has no vocabulary file.
+bool has_byte_class(const std::string& path);
+
+// Loads transformers' PerceiverTokenizer: [PAD], [BOS], [EOS], [MASK], [CLS] and [SEP] under the names that
+// tokenizer_config.json gives them, then the 256 bytes. Texts get [CLS] before and [SEP] behind them.
+TokenizerParts load_byte_files(const std::string& path);
+
 }  // namespace qkv::text

@@ -666,5 +666,22 @@ TEST(Tokenizer, HostilePatternsEndInAnError) {
   EXPECT_THROW(tokenizer_of(json).encode(std::string(100, 'a') + "b"), Error);
 }
 
+// transformers' PerceiverTokenizer: ids are bytes + 6, text between [CLS] and [SEP].
+TEST(ByteFiles, AreThePerceivers) {
+  const testing::ScratchDir folder;
+  folder.write("tokenizer_config.json",
+               R"({"tokenizer_class": "PerceiverTokenizer", "model_max_length": 2048})");
+  ASSERT_TRUE(Tokenizer::exists(folder.path()));
+  const Tokenizer tokenizer = Tokenizer::load(folder.path());
+  const std::string text = "h\xC3\xA9 [MASK]\n";  // é has two bytes
+  const Ids ids = {4, 'h' + 6, 0xC3 + 6, 0xA9 + 6, ' ' + 6, 3, '\n' + 6, 5};
+  EXPECT_EQ(tokenizer.encode(text).ids, ids);
+  EXPECT_EQ(tokenizer.vocab_size(), 262U);
+  EXPECT_EQ(tokenizer.decode(ids, true), "h\xC3\xA9 \n");
+  EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).encode(text).ids, ids);
+  const Encoding pair = tokenizer.encode_pair("a", "b");
+  EXPECT_EQ(pair.ids, (Ids{4, 'a' + 6, 5, 'b' + 6, 5}));
+}
+
 }  // namespace
 }  // namespace qkv::text
