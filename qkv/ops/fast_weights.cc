@@ -209,11 +209,11 @@ class FastWeightsNode : public Node {
         if (query < 0) continue;
         const T* from = dy.data<T>() + query * dy.width() + head * d_v;
         const float divisor = in.epsilon ? p_.divisor(run.y(t)[d_v]) : 1;
-        const bool of_divisor = in.epsilon && !p_.is_raised(run.y(t)[d_v]);
+        const float slope = in.epsilon ? p_.divisor_slope(run.y(t)[d_v]) : 0;
         float* to = dy_rows + t * wide_v;
         for (int64_t j = 0; j < d_v; ++j) {
           to[j] = static_cast<float>(from[j]) / divisor;
-          if (of_divisor) to[d_v] -= to[j] * run.y(t)[j] / divisor;
+          if (slope != 0) to[d_v] -= slope * to[j] * run.y(t)[j] / divisor;
         }
       }
       const bool decays = in.decay.defined(), delta = p_.delta();

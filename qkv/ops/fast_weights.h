@@ -9,6 +9,13 @@
 
 namespace qkv {
 
+// How a divisor d that is too small is raised. No gradient goes through one that is.
+enum class LeastDivisor : uint8_t {
+  of_magnitude,  // if |d| < least, it becomes least, with its sign
+  above,         // max(d, least)
+  absolute,      // max(|d|, least)
+};
+
 // The inputs of each token, and the rule by which it changes its head's matrix S [d_k, d_v]. With D = diag(w)
 // of w = exp(decay), or 1:
 //   sum:        S_t = D S_{t-1} + k_t v_t^T        (unnormalised linear attention; Schmidhuber 1992)
@@ -28,8 +35,8 @@ struct FastWeightsInput {
   // y_t is divided by z_t . (scale q_t) + epsilon, z_t = D z_{t-1} + k_t: linear attention (Katharopoulos et
   // al. 2020). Only with the sum.
   std::optional<float> epsilon = {};
-  // A divisor of a smaller magnitude keeps its sign and becomes this, without a gradient.
   float least_divisor = 0;
+  LeastDivisor divisors = LeastDivisor::of_magnitude;
 };
 
 struct FastWeightsResult {

@@ -92,6 +92,31 @@ class Chunk {
       for (int64_t s = 0; s < m_; ++s) shares[t * m_ + s] = products[t * m_ + s] * row[s];
     }
   }
+  // The delta rule: v becomes u, what the chunk's tokens add to the state before it.
+  void learn(const float* state) {
+    const int64_t d_k = p_.d_k(), d_v = p_.d_v();
+    similarities.resize(m_ * m_), system.resize(m_ * m_), recalled.resize(m_ * d_v), missing.resize(m_ * d_v);
+    multiply({.m = m_,
+              .n = m_,
+              .k = d_k,
+              .a = k.data(),
+              .b = k.data(),
+              .c = similarities.data(),
+              .b_transposed = true});
+    multiply({.m = m_, .n = d_v, .k = d_k, .a = k.data(), .b = state, .c = recalled.data()});
+    for (int64_t t = 0; t < m_; ++t) {
+      float *u = v.data() + t * d_v, *row = system.data() + t * m_;
+      for (int64_t s = 0; s < t; ++s) row[s] = beta(t) * factors[t * m_ + s] * similarities[t * m_ + s];
+      for (int64_t j = 0; j < d_v; ++j) {
+        missing[t * d_v + j] = u[j] - since_begin_[t] * recalled[t * d_v + j];
+        u[j] = beta(t) * missing[t * d_v + j];
+      }
+      for (int64_t s = 0; s < t; ++s) kernels().axpy(d_v, -row[s], v.data() + s * d_v, u);
+    }
+  }
+  bool delta() const { return p_.in.beta.defined(); }
+  float beta(int64_t t) const { return p_.in.beta.data<float>()[(first_ + t) * p_.in.heads + head_]; }
+
   // y [m, columns], before it is divided, from the state before the chunk.
   void read(const float* state, Numbers& y) const {
     y.resize(m_ * p_.columns());
@@ -110,6 +135,9 @@ class Chunk {
 
  public:
   Numbers q, k, v, products, factors, shares;
+  // The delta rule's. similarities [m, m]: k_t . k_s; system: beta_t e^(G_t - G_s) k_t . k_s for s < t. [m,
+  // d_v]: recalled: S^T k_t of the state before the chunk; missing: v_t less what of that is left.
+  Numbers similarities, system, recalled, missing;
 
  private:
   void scale_rows(const Numbers& from, const Numbers& by, int64_t width, Numbers& to) const {
@@ -140,7 +168,7 @@ void for_chunked_heads(const Problem& p, const F& f) {
 }  // namespace
 
 bool goes_in_chunks(const Problem& p) {
-  return p.causal && !p.delta() && !p.decays_rows() && p.marks.empty();
+  return p.causal && !p.in.a.defined() && !p.decays_rows() && p.marks.empty();
 }
 
 int64_t chunk_states(const Problem& p) {
@@ -160,6 +188,7 @@ void forward_in_chunks(const Problem& p, Tensor& y, Tensor& state, Tensor& begin
         std::ranges::copy(matrix, begins.mutable_data<float>() + ((first + c) * p.in.heads + head) * size);
       chunk.template load<T>(s, head, c * kChunk);
       chunk.pair();
+      if (chunk.delta()) chunk.learn(matrix.data());
       chunk.read(matrix.data(), rows);
       for (int64_t t = 0; t < chunk.m(); ++t) {
         float* from = rows.data() + t * columns;
@@ -195,6 +224,7 @@ class BackwardOfHead {
     const int64_t d_k = p_.d_k(), columns = p_.columns(), size = d_k * columns;
     chunk_.template load<T>(s_, head_, c * kChunk);
     chunk_.pair();
+    if (chunk_.delta()) chunk_.learn(state);
     const int64_t m = chunk_.m();
     chunk_.read(state, y_);
     of_rows();
@@ -265,6 +295,8 @@ class BackwardOfHead {
               .c = dstate_.data(),
               .a_transposed = true,
               .accumulate = true});
+    if (chunk_.delta()) of_delta(state);
+    if (chunk_.decays()) take_decays();
     take();
   }
   const Numbers& of_first() const { return dstate_; }
@@ -280,14 +312,87 @@ class BackwardOfHead {
       if (!p_.in.epsilon) continue;
       const float sum = y_[t * columns + d_v], divisor = p_.divisor(sum);
       kernels().scale(d_v, 1 / divisor, to);
-      if (p_.is_raised(sum)) continue;
-      for (int64_t j = 0; j < d_v; ++j) to[d_v] -= to[j] * y_[t * columns + j] / divisor;
+      const float by = p_.divisor_slope(sum) / divisor;
+      for (int64_t j = 0; j < d_v; ++j) to[d_v] -= to[j] * y_[t * columns + j] * by;
     }
   }
-  // The gradient of the logarithms of the factors, by way of that of their sums G.
+  // From the gradient of u, in dv_, those of v, beta, keys, sums G and the state before the chunk.
+  void of_delta(const float* state) {
+    const int64_t m = chunk_.m(), d_k = p_.d_k(), d_v = p_.d_v();
+    const Numbers& system = chunk_.system;
+    for (int64_t t = m - 1; t > 0; --t)
+      for (int64_t s = 0; s < t; ++s)
+        kernels().axpy(d_v, -system[t * m + s], dv_.data() + t * d_v, dv_.data() + s * d_v);
+    Numbers pairs(m * m), of_recalled(m * d_v);
+    multiply({.m = m,
+              .n = m,
+              .k = d_v,
+              .a = dv_.data(),
+              .b = chunk_.v.data(),
+              .c = pairs.data(),
+              .b_transposed = true});
+    for (int64_t t = 0; t < m; ++t) {
+      const float beta = chunk_.beta(t), kept = chunk_.since_begin(t);
+      float of_beta = 0, of_sum = 0;
+      for (int64_t s = 0; s < m; ++s) {
+        float& pair = pairs[t * m + s];
+        if (s >= t) {
+          pair = 0;
+          continue;
+        }
+        const float factor = chunk_.factors[t * m + s], both = -pair * system[t * m + s];
+        of_beta -= pair * factor * chunk_.similarities[t * m + s];
+        of_sum += both;
+        if (chunk_.decays()) of_g_[s] -= both;
+        pair *= -beta * factor;
+      }
+      for (int64_t j = t * d_v; j < (t + 1) * d_v; ++j) {
+        of_beta += dv_[j] * chunk_.missing[j];
+        dv_[j] *= beta;
+        of_recalled[j] = -kept * dv_[j];
+        of_sum += of_recalled[j] * chunk_.recalled[j];
+      }
+      if (chunk_.decays()) of_g_[t] += of_sum;
+      grad_[kBeta].mutable_data<float>()[chunk_.row(t) * p_.in.heads + head_] = of_beta;
+    }
+    multiply({.m = m,
+              .n = d_k,
+              .k = m,
+              .a = pairs.data(),
+              .b = chunk_.k.data(),
+              .c = dk_.data(),
+              .accumulate = true});
+    multiply({.m = m,
+              .n = d_k,
+              .k = m,
+              .a = pairs.data(),
+              .b = chunk_.k.data(),
+              .c = dk_.data(),
+              .a_transposed = true,
+              .accumulate = true});
+    multiply({.m = m,
+              .n = d_k,
+              .k = d_v,
+              .a = of_recalled.data(),
+              .b = state,
+              .c = dk_.data(),
+              .b_transposed = true,
+              .accumulate = true});
+    multiply({.m = d_k,
+              .n = d_v,
+              .k = m,
+              .a = chunk_.k.data(),
+              .b = of_recalled.data(),
+              .c = dstate_.data(),
+              .a_transposed = true,
+              .accumulate = true});
+  }
+  // The gradients of the sums G.
   void of_sums(const float* state) {
     const int64_t m = chunk_.m(), d_k = p_.d_k(), columns = p_.columns();
-    Numbers of_g(m, 0), parts(m * columns);
+    Numbers parts(m * columns);
+    Numbers& of_g = of_g_;
+    of_g.assign(m, 0);
     for (int64_t t = 0; t < m; ++t)
       for (int64_t s = 0; s < t; ++s) {
         const float both = chunk_.shares[t * m + s] * dshares_[t * m + s];
@@ -315,10 +420,13 @@ class BackwardOfHead {
     float of_kept = 0;
     for (int64_t i = 0; i < d_k * columns; ++i) of_kept += state[i] * dstate_[i];
     of_g[m - 1] += chunk_.kept() * of_kept;
+  }
+  // The gradients of the logarithms of the factors, of which G are the sums.
+  void take_decays() {
     float sum = 0;
     float* to = grad_[kDecay].mutable_data<float>();
-    for (int64_t t = m - 1; t >= 0; --t) {
-      sum += of_g[t];
+    for (int64_t t = chunk_.m() - 1; t >= 0; --t) {
+      sum += of_g_[t];
       to[chunk_.row(t) * p_.in.heads + head_] += sum;
     }
   }
@@ -341,7 +449,7 @@ class BackwardOfHead {
   const Tensor& dy_;
   std::array<Tensor, kSlots>& grad_;
   Chunk chunk_;
-  Numbers dstate_, y_, dy_rows_, dshares_, dq_, dk_, dv_;
+  Numbers dstate_, y_, dy_rows_, dshares_, dq_, dk_, dv_, of_g_;
 };
 
 }  // namespace

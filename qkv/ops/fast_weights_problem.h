@@ -36,9 +36,19 @@ struct Problem {
   // The number that y is divided by, from z . q.
   float divisor(float sum) const {
     const float d = sum + *in.epsilon;
-    return is_raised(sum) ? std::copysign(in.least_divisor, d) : d;
+    if (!is_raised(sum)) return in.divisors == LeastDivisor::absolute ? std::abs(d) : d;
+    return in.divisors == LeastDivisor::of_magnitude ? std::copysign(in.least_divisor, d) : in.least_divisor;
   }
-  bool is_raised(float sum) const { return std::abs(sum + *in.epsilon) < in.least_divisor; }
+  // The derivative of divisor().
+  float divisor_slope(float sum) const {
+    return is_raised(sum)                                                   ? 0.0F
+           : in.divisors == LeastDivisor::absolute && sum + *in.epsilon < 0 ? -1.0F
+                                                                            : 1.0F;
+  }
+  bool is_raised(float sum) const {
+    const float d = sum + *in.epsilon;
+    return (in.divisors == LeastDivisor::above ? d : std::abs(d)) < in.least_divisor;
+  }
   bool decays_rows() const { return in.decay.defined() && in.decay.width() != in.heads; }
   bool delta() const { return in.beta.defined() || in.a.defined(); }
   int64_t key_head(int64_t head) const { return head / (in.heads / in.key_heads); }

@@ -12,7 +12,11 @@
 namespace qkv {
 namespace {
 
-constexpr float kEpsilon = 1e-6F;
+constexpr float kEpsilon = 1e-6F, kNearEpsilon = 1e-3F;
+
+bool of_length(FeatureMap kind) {
+  return kind == FeatureMap::unit || kind == FeatureMap::near_unit;
+}
 
 // A head's numbers x in f32, and the exponentials of those that are not above 0.
 class Numbers {
@@ -33,8 +37,10 @@ class Numbers {
   // The divisor of a head.
   float divisor(FeatureMap kind) const {
     float sum = kind == FeatureMap::unit ? kEpsilon : 0;
-    for (int64_t i = 0; i < size(); ++i) sum += kind == FeatureMap::unit ? x_[i] * x_[i] : elu_plus_one(i);
-    return kind == FeatureMap::unit ? std::sqrt(sum) : sum;
+    for (int64_t i = 0; i < size(); ++i) sum += of_length(kind) ? x_[i] * x_[i] : elu_plus_one(i);
+    return kind == FeatureMap::unit        ? std::sqrt(sum)
+           : kind == FeatureMap::near_unit ? std::sqrt(sum) + kNearEpsilon
+                                           : sum;
   }
 
  private:
@@ -44,7 +50,7 @@ class Numbers {
 template <typename T>
 void map_head(FeatureMap kind, Numbers& numbers, const T* x, T* y) {
   numbers.read(kind, x);
-  const bool divides = kind == FeatureMap::shares || kind == FeatureMap::unit;
+  const bool divides = kind == FeatureMap::shares || of_length(kind);
   const float by = divides ? 1 / numbers.divisor(kind) : 1;
   for (int64_t i = 0; i < numbers.size(); ++i) switch (kind) {
       case FeatureMap::elu:
@@ -59,7 +65,8 @@ void map_head(FeatureMap kind, Numbers& numbers, const T* x, T* y) {
     }
 }
 
-// With y = f(x) / d: dx = f'(x) (dy - y . dy) / d for shares; (dy - y (y . dy)) / d for unit.
+// With y = f(x) / d: dx = f'(x) (dy - y . dy) / d for shares; (dy - y (y . dy)) / d for unit, and for
+// near_unit with the last product divided by |x| / d.
 template <typename T>
 void map_head_grad(FeatureMap kind, Numbers& numbers, const T* x, const T* dy, T* dx) {
   numbers.read(kind, x);
@@ -72,14 +79,13 @@ void map_head_grad(FeatureMap kind, Numbers& numbers, const T* x, const T* dy, T
     return;
   }
   const float by = 1 / numbers.divisor(kind);
-  const auto at = [&](int64_t i) {
-    return (kind == FeatureMap::unit ? numbers[i] : numbers.elu_plus_one(i)) * by;
-  };
+  const auto at = [&](int64_t i) { return (of_length(kind) ? numbers[i] : numbers.elu_plus_one(i)) * by; };
   float dot = 0;
   for (int64_t i = 0; i < n; ++i) dot += at(i) * static_cast<float>(dy[i]);
+  if (kind == FeatureMap::near_unit) dot /= std::max(1 - kNearEpsilon * by, kEpsilon);
   for (int64_t i = 0; i < n; ++i) {
     const auto g = static_cast<float>(dy[i]);
-    dx[i] = T(kind == FeatureMap::unit ? (g - at(i) * dot) * by : (g - dot) * by * numbers.elu_slope(i));
+    dx[i] = T(of_length(kind) ? (g - at(i) * dot) * by : (g - dot) * by * numbers.elu_slope(i));
   }
 }
 

@@ -63,18 +63,19 @@ FastWeightsResult run(const Rule& r, const Tensors& in, const std::vector<int32_
   return fast_weights(f, r.first ? in[next] : Tensor(), offsets, keys, r.causal);
 }
 
-// In training sums go by products of chunks, in inference token by token: of sequences that are longer than
-// chunks both are the same to rounding.
+// In training sums and the delta rule go by products of chunks, in inference token by token: of sequences
+// that are longer than chunks both are the same to rounding.
 TEST(FastWeights, GoInChunksInTraining) {
   const std::vector<int32_t> offsets = {0, 150, 150, 151, 280};
   const auto longer = [&](const Tensor& x, uint64_t seed, double low, double high) {
     return uniform({offsets.back(), x.width()}, seed, low, high);
   };
   for (const Rule& r : kRules) {
-    if (!r.causal || r.beta || r.ab || r.decay == 2) continue;
+    if (!r.causal || r.ab || r.decay == 2) continue;
     SCOPED_TRACE(r.name);
     Tensors in = inputs(r);
     const double low = r.normalised ? 0.2 : -0.6;
+    if (r.beta) in[r.decay == 1 ? 4 : 3] = longer(in[r.decay == 1 ? 4 : 3], 5, 0.2, 0.9);
     for (size_t i = 0; i < 3; ++i) in[i] = longer(in[i], i + 1, low, 0.6);
     if (r.decay == 1) in[3] = longer(in[3], 4, -1.5, -0.01);
     Tensors leaves = in;
@@ -94,13 +95,18 @@ TEST(FastWeights, GoInChunksInTraining) {
 TEST(FastWeightsGradient, OfLongSequencesIsTheDifference) {
   const std::vector<int32_t> offsets = {0, 70, 70, 71, 200};
   for (const Rule& r : kRules) {
-    if (!r.causal || r.beta || r.ab || r.decay == 2) continue;
+    if (!r.causal || r.ab || r.decay == 2) continue;
     SCOPED_TRACE(r.name);
     Tensors in = inputs(r);
     const double low = r.normalised ? 0.2 : -0.2;
     for (size_t i = 0; i < 3; ++i) in[i] = uniform({200, in[i].width()}, i + 1, low, 0.4);
     testing::Check check{.h = 0x1p-5, .fifth = 200, .roundings = 400, .bf16 = false, .coordinates = 60};
     if (r.decay == 1) in[3] = uniform({200, in[3].width()}, 4, -0.3, -0.01), check.keep_f32.push_back(3);
+    if (r.beta) {
+      const int at = r.decay == 1 ? 4 : 3;
+      in[static_cast<size_t>(at)] = uniform({200, r.heads}, 5, 0.2, 0.9);
+      check.keep_f32.push_back(at);
+    }
     expect_gradients(
         [&](const Tensors& x) {
           const FastWeightsResult out = run(r, x, offsets, offsets);
@@ -124,6 +130,40 @@ TEST(FastWeightsGradient, IsTheDifference) {
         },
         inputs(r), check);
   }
+}
+
+// Divisors that are raised have no gradient, those whose magnitude counts have one of their sign. 0.4 lies
+// between the sums here.
+TEST(FastWeightsGradient, OfLeastDivisorsIsTheDifference) {
+  const std::vector<int32_t> offsets = {0, 9};
+  for (const LeastDivisor rule : {LeastDivisor::of_magnitude, LeastDivisor::above, LeastDivisor::absolute})
+    for (const bool causal : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} {}", static_cast<int>(rule), causal));
+      const auto y = [&](const Tensors& x) {
+        return Tensors{fast_weights({.heads = 2,
+                                     .key_heads = 2,
+                                     .q = x[0],
+                                     .k = x[1],
+                                     .v = x[2],
+                                     .epsilon = 0.0F,
+                                     .least_divisor = 0.4F,
+                                     .divisors = rule},
+                                    {}, offsets, offsets, causal)
+                           .y};
+      };
+      const Tensors in = {uniform({9, 6}, 1), uniform({9, 6}, 2), uniform({9, 4}, 3)};
+      expect_gradients(y, in, {.h = 0x1p-9, .fifth = 4e6, .roundings = 400, .bf16 = false});
+      // Each rule by hand, at the first token, whose divisor is k . q.
+      for (int64_t h = 0; h < 2 && causal; ++h) {
+        float d = 0;
+        for (int64_t i = 0; i < 3; ++i) d += in[0].row<float>(0)[h * 3 + i] * in[1].row<float>(0)[h * 3 + i];
+        const float size = std::max(std::abs(d), 0.4F),
+                    divisor = rule == LeastDivisor::above      ? std::max(d, 0.4F)
+                              : rule == LeastDivisor::absolute ? size
+                                                               : std::copysign(size, d);
+        EXPECT_NEAR(y(in)[0].row<float>(0)[h * 2], d * in[2].row<float>(0)[h * 2] / divisor, 1e-6);
+      }
+    }
 }
 
 TEST(FastWeights, GoOnFromAStateWithTheSameBits) {
@@ -239,8 +279,8 @@ TEST(FastWeights, RefuseWhatDoesNotFit) {
 }
 
 TEST(FeatureMapGradient, IsTheDifference) {
-  for (const FeatureMap kind :
-       {FeatureMap::identity, FeatureMap::elu, FeatureMap::relu, FeatureMap::shares, FeatureMap::unit}) {
+  for (const FeatureMap kind : {FeatureMap::identity, FeatureMap::elu, FeatureMap::relu, FeatureMap::shares,
+                                FeatureMap::unit, FeatureMap::near_unit}) {
     SCOPED_TRACE(static_cast<int>(kind));
     // Away from the bends of relu and elu.
     Tensor x = uniform({4, 15}, 1, 0.3, 1);
