@@ -9,18 +9,18 @@
 namespace qkv::formal {
 
 // Maps phi of queries and keys, whose products phi(k) . phi(q) are the similarities of linear attention.
-enum class FeatureMap { identity, elu, ReLU, shares, unit };
+enum class FeatureMap { identity, elu, ReLU, shares, unit, near_unit };
 
 // phi(x): x; elu(x) + 1 (Katharopoulos et al. 2020, eq. 7); max(0, x); elu(x) + 1 divided by its sum (Schlag
-// et al. 2021, section 4.2); x of length 1 (Yang et al. 2024).
+// et al. 2021, section 4.2); x of length 1 (Yang et al. 2024); x of nearly that (Peng et al. 2021).
 template <typename T>
 Vector<T> phi(FeatureMap kind, const Vector<T>& x) {
   using std::exp, std::sqrt;
   if (kind == FeatureMap::identity) return x;
-  if (kind == FeatureMap::unit) {
-    T squares = 1e-6;
+  if (kind == FeatureMap::unit || kind == FeatureMap::near_unit) {
+    T squares = kind == FeatureMap::unit ? 1e-6 : 0;
     for (Index i = 0; i < x.size(); ++i) squares += x[i] * x[i];
-    return x / sqrt(squares);
+    return x / (kind == FeatureMap::unit ? T(sqrt(squares)) : T(sqrt(squares) + 1e-3));
   }
   Vector<T> y = x;
   T sum = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formal/fast_weights.h"
 #include "formal/notation.h"
 
 namespace qkv::formal {
@@ -82,6 +83,78 @@ Matrix<T> random_feature_attention(RandomMap map, const Matrix<double>& W, const
     }
     if (std::abs(value(below)) < 1e-6) below = T(value(below) < 0 ? -1e-6 : 1e-6);
     column(Y, t) = above / below;
+  }
+  return Y;
+}
+
+// y[t] = sum_s c[s, t] v[s] / max(sum_s c[s, t], 1), c[s, t] = phi(k[s]) . phi(q[t]), s <= t, if `causal`;
+// else all s, and the divisor's magnitude counts. phi(x) = 0.1 [cos w_j . u, sin w_j . u] with
+// u = sigma .* x / (|x| + 0.001), as Peng et al. (2021) published it. W [D x d], sigma [d], Q, K [d x l],
+// V [d_v x l] -> [d_v x l].
+template <typename T>
+Matrix<T> unit_random_feature_attention(const Matrix<double>& W, const Vector<T>& sigma, const Matrix<T>& Q,
+                                        const Matrix<T>& K, const Matrix<T>& V, bool causal) {
+  const double factor = 0.1 * std::sqrt(static_cast<double>(W.rows()));
+  const auto of = [&](const Matrix<T>& X, Index t) {
+    const Vector<T> u = sigma.cwiseProduct(phi(FeatureMap::near_unit, Vector<T>(column(X, t))));
+    return Vector<T>(random_map(RandomMap::Fourier, W, u) * T(factor));
+  };
+  Matrix<T> Y = Matrix<T>::Constant(V.rows(), Q.cols(), T(0));
+  for (Index t = 1; t <= Q.cols(); ++t) {
+    T below = 0;
+    Vector<T> above = Vector<T>::Constant(V.rows(), T(0));
+    for (Index s = 1; s <= (causal ? t : K.cols()); ++s) {
+      const T c = of(K, s).dot(of(Q, t));
+      above += c * Vector<T>(column(V, s));
+      below += c;
+    }
+    if (!causal && value(below) < 0) below = -below;
+    if (value(below) < 1) below = 1;
+    column(Y, t) = above / below;
+  }
+  return Y;
+}
+
+// y[t] = sum_s (phi(k[s]) . phi(q[t])) v[s] / sum_s phi(k[s]) . phi(q[t]), with positive features to which
+// epsilon is added: D^(-1/2) (e^(w_j . x - |x|^2 / 2 - M) + epsilon). M is the largest w_j . q of the query,
+// and the largest w_j . k of all keys (Performer's published code). W [D x d], Q, K [d x l], V [d_v x l] ->
+// [d_v x l].
+template <typename T>
+Matrix<T> raised_feature_attention(const Matrix<double>& W, double epsilon, const Matrix<T>& Q,
+                                   const Matrix<T>& K, const Matrix<T>& V) {
+  const auto exponents = [&](const Matrix<T>& X, Index t) {
+    const Vector<T> x = column(X, t);
+    Vector<T> u = Vector<T>::Constant(W.rows(), T(0));
+    for (Index j = 0; j < W.rows(); ++j)
+      for (Index i = 0; i < x.size(); ++i) u[j] += W(j, i) * x[i];
+    return u;
+  };
+  const auto largest = [&](const Matrix<T>& X, Index t) {
+    double most = -1e300;
+    const Vector<T> u = exponents(X, t);
+    for (Index j = 0; j < u.size(); ++j) most = std::max(most, value(u[j]));
+    return most;
+  };
+  const auto features = [&](const Matrix<T>& X, Index t, double M) {
+    using std::exp;
+    Vector<T> y = exponents(X, t);
+    const T less = M - log_factor(RandomMap::positive, Vector<T>(column(X, t)));
+    for (Index j = 0; j < y.size(); ++j)
+      y[j] = (exp(T(y[j] - less)) + epsilon) / std::sqrt(static_cast<double>(W.rows()));
+    return y;
+  };
+  double of_keys = -1e300;
+  for (Index s = 1; s <= K.cols(); ++s) of_keys = std::max(of_keys, largest(K, s));
+  Matrix<T> Y = Matrix<T>::Constant(V.rows(), Q.cols(), T(0));
+  for (Index t = 1; t <= Q.cols(); ++t) {
+    const Vector<T> phi_q = features(Q, t, largest(Q, t));
+    T below = 0;
+    for (Index s = 1; s <= K.cols(); ++s) {
+      const T c = features(K, s, of_keys).dot(phi_q);
+      column(Y, t) += c * Vector<T>(column(V, s));
+      below += c;
+    }
+    column(Y, t) = Vector<T>(column(Y, t)) / below;
   }
   return Y;
 }

@@ -40,11 +40,9 @@ struct Enumeration<MixerKind> {
 template <>
 struct Enumeration<FeatureMap> {
   static constexpr const char* kKind = "features";
-  static constexpr Name<FeatureMap> kNames[] = {{FeatureMap::identity, "identity"},
-                                                {FeatureMap::elu, "elu"},
-                                                {FeatureMap::relu, "relu"},
-                                                {FeatureMap::shares, "shares"},
-                                                {FeatureMap::unit, "unit"}};
+  static constexpr Name<FeatureMap> kNames[] = {
+      {FeatureMap::identity, "identity"}, {FeatureMap::elu, "elu"},   {FeatureMap::relu, "relu"},
+      {FeatureMap::shares, "shares"},     {FeatureMap::unit, "unit"}, {FeatureMap::near_unit, "near_unit"}};
 };
 template <>
 struct Enumeration<MtpForm> {

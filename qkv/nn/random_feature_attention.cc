@@ -8,6 +8,7 @@
 #include "qkv/nn/random_vectors.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/fast_weights.h"
+#include "qkv/ops/feature_map.h"
 #include "qkv/ops/parts.h"
 #include "qkv/ops/products.h"
 #include "qkv/ops/time_step.h"
@@ -16,6 +17,9 @@ namespace qkv {
 namespace {
 
 constexpr float kLeastDivisor = 1e-6F;
+// The published code multiplies cosines and sines by 0.1 rather than m^(-1/2), so that its 1 is this, divided
+// by m.
+constexpr float kLeastOfUnit = 100;
 
 // ln sigmoid(x), f32.
 Tensor log_sigmoid(const Tensor& x) {
@@ -43,6 +47,8 @@ RandomFeatureAttention::RandomFeatureAttention(Parameters& parameters, const std
   vectors_ = &parameters.add(name + ".vectors", {spec.count, width / spec.heads}, ParameterKind::vector,
                              {.kind = kind, .std = 1});
   vectors_->learned = false;
+  if (spec.unit)
+    factors_ = &parameters.add(name + ".factors", {width}, ParameterKind::vector, {Initializer::Kind::ones});
 }
 
 ReplayedMixer::Size RandomFeatureAttention::size() const {
@@ -50,15 +56,26 @@ ReplayedMixer::Size RandomFeatureAttention::size() const {
   return {spec_.heads + numbers * (d + 1), 2 * numbers + width_ + spec_.heads * (spec_.gated ? 2 : 1)};
 }
 
+RandomFeatures RandomFeatureAttention::features_of(const Linear& map, bool keys, const Tensor& x,
+                                                   const Context& context) const {
+  const Tensor vectors = vectors_->value.detach(), rows = convert(map.forward(x, context), DType::f32);
+  if (spec_.unit) {
+    const Tensor unit = scaled_heads(feature_map(FeatureMap::near_unit, rows, spec_.heads), factors_->value);
+    return {random_features(spec_.map, unit, vectors, spec_.heads).features,
+            Tensor::zeros({x.dim(0), spec_.heads}, DType::f32)};
+  }
+  const float scale = 1 / std::sqrt(std::sqrt(static_cast<float>(width_ / spec_.heads)));
+  if (spec_.epsilon > 0)
+    return {
+        raised_features(scaled(rows, scale), vectors, spec_.heads, spec_.epsilon,
+                        keys ? std::span<const int32_t>(context.layout.offsets) : std::span<const int32_t>()),
+        Tensor::zeros({x.dim(0), spec_.heads}, DType::f32)};
+  return random_features(spec_.map, scaled(rows, scale), vectors, spec_.heads);
+}
+
 Tensor RandomFeatureAttention::forward(const Tensor& x, const Context& context) const {
   if (context.observed) seed_ = context.seed, step_ = context.step;
-  const int64_t d = width_ / spec_.heads;
-  const float scale = 1 / std::sqrt(std::sqrt(static_cast<float>(d)));
-  const auto of = [&](const Linear& map) {
-    return random_features(spec_.map, scaled(convert(map.forward(x, context), DType::f32), scale),
-                           vectors_->value.detach(), spec_.heads);
-  };
-  const RandomFeatures q = of(q_), k = of(k_);
+  const RandomFeatures q = features_of(q_, false, x, context), k = features_of(k_, true, x, context);
   Tensor sizes = k.log_scales, rows = join_columns(q.features, k.features);
   rows = join_columns(rows, convert(v_.forward(x, context), DType::f32));
   if (gate_) {
@@ -87,7 +104,10 @@ ReplayedMixer::Pass RandomFeatureAttention::pass(const Tensor& rows, const Tenso
        .v = columns_of(rows, 2 * numbers, sizes),
        .decay = scale.decays,
        .epsilon = 0.0F,
-       .least_divisor = kLeastDivisor},
+       .least_divisor = spec_.unit ? kLeastOfUnit / static_cast<float>(spec_.count) : kLeastDivisor,
+       .divisors = !spec_.unit ? LeastDivisor::of_magnitude
+                   : causal_   ? LeastDivisor::above
+                               : LeastDivisor::absolute},
       first.defined() ? columns_of(first, heads, first.width()) : Tensor(), offsets, offsets, causal_, marks);
   return {r.y, join_columns(scale.state, r.state),
           marks.empty() ? Tensor() : join_columns(scale.marked, r.marked)};

@@ -18,6 +18,12 @@ struct RandomFeatureSpec {
   bool orthogonal = true;
   int64_t redraw = 0;  // steps of training after which they are drawn anew; 0: never
   bool gated = false;  // earlier tokens fade by a gate of each head
+  // Queries and keys are divided by their lengths, each column then has a learned factor, and a divisor is at
+  // least 1 (Peng et al.'s published code). Fourier only.
+  bool unit = false;
+  // Added to each feature, whose exponents are taken from the largest of the sequence (Performer's published
+  // code). Positive features and both directions only; 0: off.
+  float epsilon = 0;
 
   bool operator==(const RandomFeatureSpec&) const = default;
 };
@@ -29,8 +35,9 @@ struct RandomFeatureSpec {
 class RandomFeatureAttention : public ReplayedMixer {
  public:
   // Parameters begin with `name`: q, k, v and out with weight [width, width] and bias, gate with weight
-  // [heads, width] and bias, and `vectors` [count, width / heads], which no gradient moves. REQUIRES: width
-  // is a multiple of the number of heads. `site`: of the random numbers of new vectors.
+  // [heads, width] and bias, `factors` [width] if unit, and `vectors` [count, width / heads], which no
+  // gradient moves. REQUIRES: width is a multiple of the number of heads. `site`: of the random numbers of
+  // new vectors.
   RandomFeatureAttention(Parameters& parameters, const std::string& name, const RandomFeatureSpec& spec,
                          int64_t width, bool causal, uint32_t site, InitStd std);
   Tensor forward(const Tensor& x, const Context& context) const override;
@@ -38,6 +45,8 @@ class RandomFeatureAttention : public ReplayedMixer {
 
  private:
   int64_t features() const { return spec_.count * (spec_.map == RandomMap::fourier ? 2 : 1); }
+  // The features of queries or, `keys`, of keys, as a map of x gives them.
+  RandomFeatures features_of(const Linear& map, bool keys, const Tensor& x, const Context& context) const;
   // A token's: features of its query and key, value, size and, if gated, the logarithm of its gate.
   Size size() const override;
   Pass pass(const Tensor& rows, const Tensor& first, std::span<const int32_t> offsets,
@@ -50,6 +59,7 @@ class RandomFeatureAttention : public ReplayedMixer {
   Linear q_, k_, v_, out_;
   std::unique_ptr<Linear> gate_;
   Parameter* vectors_;
+  Parameter* factors_ = nullptr;
   mutable std::atomic<uint64_t> seed_ = 0, step_ = 0;  // those of the last training step that it saw
 };
 

@@ -93,6 +93,42 @@ class RandomFeaturesNode : public Node {
   Tensor u_, x_, features_;
 };
 
+class RaisedFeaturesNode : public Node {
+ public:
+  RaisedFeaturesNode(const Tensor& u, const Tensor& x, const Tensor& features, float raised)
+      : raised_(raised) {
+    add_input(u);
+    add_input(x);
+    x_ = x.detach();
+    features_ = features.detach();
+    shape_ = u.shape();
+  }
+  std::string_view name() const override { return "raised_features"; }
+  void backward(std::span<Tensor> grads) override {
+    const int64_t m = shape_[1], d = x_.count() / shape_[0];
+    Tensor du = Tensor::empty(shape_, DType::f32), dx = Tensor::empty(x_.shape(), DType::f32);
+    const float *f = features_.data<float>(), *df = grads[0].data<float>(), *x = x_.data<float>();
+    float *to_u = du.mutable_data<float>(), *to_x = dx.mutable_data<float>();
+    parallel_for(shape_[0], row_grain(m + d), [&](int64_t r, int64_t end) {
+      for (; r < end; ++r) {
+        float sum = 0;
+        for (int64_t i = r * m; i < (r + 1) * m; ++i) {
+          to_u[i] = (f[i] - raised_) * df[i];
+          sum += to_u[i];
+        }
+        for (int64_t i = r * d; i < (r + 1) * d; ++i) to_x[i] = -sum * x[i];
+      }
+    });
+    give(0, std::move(du));
+    give(1, std::move(dx));
+  }
+
+ private:
+  float raised_;  // is added to each feature
+  Shape shape_;   // that of u, [N heads, m]
+  Tensor x_, features_;
+};
+
 class RunningScaleNode : public Node {
  public:
   RunningScaleNode(const Tensor& sizes, const Tensor& keeps, const Tensor& factors) {
@@ -115,17 +151,22 @@ class RunningScaleNode : public Node {
   Tensor factors_;
 };
 
-}  // namespace
-
-RandomFeatures random_features(RandomMap map, const Tensor& x, const Tensor& w, int64_t heads) {
+// w_j . x of each head: [N heads, m].
+Tensor products_with(const Tensor& x, const Tensor& w, int64_t heads) {
   check(x.defined() && x.shape().rank() == 2 && x.dtype() == DType::f32 && heads > 0 && x.width() > 0 &&
             x.width() % heads == 0,
         "random_features: {} heads do not fit x {}", heads, x);
-  const int64_t d = x.width() / heads, n = x.dim(0);
+  const int64_t d = x.width() / heads;
   check(w.defined() && w.dtype() == DType::f32 && w.shape().rank() == 2 && w.dim(0) > 0 && w.width() == d,
         "random_features: expected w f32 [m, {}], got {}", d, w);
-  const int64_t m = w.dim(0), wide = width_of(map, m);
-  const Tensor u = linear(reshaped(x, {n * heads, d}), w, {}, DType::f32);
+  return linear(reshaped(x, {x.dim(0) * heads, d}), w, {}, DType::f32);
+}
+
+}  // namespace
+
+RandomFeatures random_features(RandomMap map, const Tensor& x, const Tensor& w, int64_t heads) {
+  const Tensor u = products_with(x, w, heads);
+  const int64_t d = x.width() / heads, n = x.dim(0), m = w.dim(0), wide = width_of(map, m);
   RandomFeatures out{Tensor::empty({n, heads * wide}, DType::f32), Tensor::empty({n, heads}, DType::f32)};
   float *y = out.features.mutable_data<float>(), *scales = out.log_scales.mutable_data<float>();
   parallel_for(n * heads, row_grain(kFunctionCost * wide), [&](int64_t r, int64_t end) {
@@ -140,6 +181,37 @@ RandomFeatures random_features(RandomMap map, const Tensor& x, const Tensor& w, 
     connect(out.features, node, 0);
     connect(out.log_scales, node, 1);
   }
+  return out;
+}
+
+Tensor raised_features(const Tensor& x, const Tensor& w, int64_t heads, float epsilon,
+                       std::span<const int32_t> offsets) {
+  const Tensor u = products_with(x, w, heads);
+  const int64_t n = x.dim(0), d = x.width() / heads, m = w.dim(0);
+  check(offsets.empty() || (offsets.front() == 0 && offsets.back() == n && std::ranges::is_sorted(offsets)),
+        "raised_features: the offsets do not fit x {}", x);
+  // M of each row and head.
+  std::vector<float> most(n * heads);
+  for (int64_t r = 0; r < n * heads; ++r)
+    most[r] = *std::max_element(u.data<float>() + r * m, u.data<float>() + (r + 1) * m);
+  for (size_t s = 0; s + 1 < offsets.size(); ++s)
+    for (int64_t h = 0; h < heads; ++h) {
+      float all = -std::numeric_limits<float>::infinity();
+      for (int64_t t = offsets[s]; t < offsets[s + 1]; ++t) all = std::max(all, most[t * heads + h]);
+      for (int64_t t = offsets[s]; t < offsets[s + 1]; ++t) most[t * heads + h] = all;
+    }
+  const float scale = 1 / std::sqrt(static_cast<float>(m)), raised = scale * epsilon;
+  Tensor out = Tensor::empty({n, heads * m}, DType::f32);
+  parallel_for(n * heads, row_grain(kFunctionCost * m), [&](int64_t r, int64_t end) {
+    for (; r < end; ++r) {
+      float* y = out.mutable_data<float>() + r * m;
+      const float less = most[r] + half_square(x.data<float>() + r * d, d);
+      for (int64_t j = 0; j < m; ++j) y[j] = u.data<float>()[r * m + j] - less;
+      kernels().exp(m, y, y);
+      for (int64_t j = 0; j < m; ++j) y[j] = scale * y[j] + raised;
+    }
+  });
+  if (wants_grad({&u, &x})) connect(out, std::make_shared<RaisedFeaturesNode>(u, x, out, raised), 0);
   return out;
 }
 

@@ -22,6 +22,13 @@ struct RandomFeatures {
 // x f32 [N, heads d], w f32 [m, d]. Gradients reach both. Throws Error for shapes and types that do not fit.
 RandomFeatures random_features(RandomMap map, const Tensor& x, const Tensor& w, int64_t heads);
 
+// Positive features as Performer's published code computes them: m^(-1/2) (e^(w_j . x - |x|^2 / 2 - M) +
+// epsilon), M the largest w_j . x of a head in the sequence, or in the row where `offsets` is empty.
+// Gradients hold M constant. x f32 [N, heads d], w f32 [m, d] -> f32 [N, heads m]. Throws Error for shapes
+// and types that do not fit.
+Tensor raised_features(const Tensor& x, const Tensor& w, int64_t heads, float epsilon,
+                       std::span<const int32_t> offsets);
+
 // The factors of what tokens write to a state, so that none overflows: with the size e^(sizes_t) of what
 // token t writes, and a state that shrinks by e^(keeps_t) before it,
 //   m_t = max(m_{t-1} + keeps_t, sizes_t),  decays_t = m_{t-1} + keeps_t - m_t,  factors_t = e^(sizes_t -

@@ -43,6 +43,40 @@ TEST(RandomFeaturesGradient, IsTheDifference) {
         {.h = 0x1p-6, .fifth = 400, .roundings = 64, .keep_f32 = {0, 1}});
 }
 
+// The largest exponents are constant: a feature, with all of them, times what they are (e^(w . x - |x|^2 / 2)
+// less M) has the gradient of a feature alone.
+TEST(RaisedFeaturesGradient, IsThatOfAFeatureWithoutItsLargest) {
+  const Tensor x = uniform({5, 6}, 1), w = uniform({4, 3}, 2);
+  const std::vector<int32_t> offsets = {0, 2, 2, 5};
+  for (const bool by_sequence : {false, true}) {
+    const auto raised = [&](const Tensor& of, float epsilon) {
+      return raised_features(of, w, 2, epsilon,
+                             by_sequence ? std::span<const int32_t>(offsets) : std::span<const int32_t>());
+    };
+    Tensor leaf = x.clone();
+    const auto grad = make_leaf(leaf, Tensor::zeros(x.shape(), DType::f32));
+    const Tensor y = raised(leaf, 0.25F), plain = raised(x, 0);
+    float most = 0;
+    for (int64_t i = 0; i < y.count(); ++i) {
+      EXPECT_NEAR(y.values<float>()[i], plain.values<float>()[i] + 0.125F, 1e-6);  // m^(-1/2) is 1/2
+      most = std::max(most, plain.values<float>()[i]);
+    }
+    EXPECT_LE(most, 0.5F);
+    backward(
+        std::vector<Seed>{{y, Tensor::of(y.shape(), std::vector<float>(static_cast<size_t>(y.count()), 1))}});
+    for (int64_t t = 0; t < 5; ++t)
+      for (int64_t h = 0; h < 2; ++h)
+        for (int64_t i = 0; i < 3; ++i) {
+          double want = 0;
+          for (int64_t j = 0; j < 4; ++j)
+            want += double{plain.row<float>(t)[h * 4 + j]} *
+                    (double{w.row<float>(j)[i]} - x.row<float>(t)[h * 3 + i]);
+          EXPECT_NEAR(grad->grad.row<float>(t)[h * 3 + i], want, 1e-5);
+        }
+  }
+  expect_error([&] { raised_features(x, w, 2, 0, std::vector<int32_t>{0, 4}); }, {"offsets"});
+}
+
 struct Result {
   Tensor y, state, marked;
 };

@@ -37,7 +37,7 @@ void LinearAttentionMixer::check(const ModelSpec& s) const {
   check_reads_in_turn(s, kName, false);
   check_heads(s, kName, heads, "linear_heads");
   qkv::check(
-      !normalised || (features != FeatureMap::identity && features != FeatureMap::unit),
+      !normalised || !may_be_negative(features),
       "model: linear_normalised: similarities of linear_features {} may be negative, so it must be false",
       name_of(features));
 }

@@ -11,6 +11,12 @@ void RandomFeaturesMixer::derive(int64_t width) {
 void RandomFeaturesMixer::check(const ModelSpec& s) const {
   check_reads_in_turn(s, kName, gated);
   check_heads(s, kName, heads, "random_heads");
+  qkv::check(!unit || (map == RandomMap::fourier && !gated),
+             "model: random_unit goes with random_map fourier, and without random_gated");
+  qkv::check(
+      epsilon == 0 || (map == RandomMap::positive && s.architecture == Architecture::encoder),
+      "model: random_epsilon goes with random_map positive, in encoders: it reads the largest feature of "
+      "the whole text");
   qkv::check(count > 0, "model: random_count: expected a number above 0, got {}", count);
 }
 

@@ -42,6 +42,19 @@ struct RandomFeaturesMixer : RandomFeatureSpec {
        .weights = WithWeights::kept,
        .since = 22},
       m.gated);
+    v({.name = "random_unit",
+       .help = "random_features: queries and keys of length 1 with a learned factor of each column, divisors "
+               "of at least 1 (the code that Peng et al. published); with fourier",
+       .weights = WithWeights::kept,
+       .since = 24},
+      m.unit);
+    v({.name = "random_epsilon",
+       .help =
+           "random_features: added to each feature, whose exponents start from the text's largest; 1e-4 in "
+           "published code; with positive, in encoders (0: nothing)",
+       .weights = WithWeights::kept,
+       .since = 24},
+      m.epsilon, Numbers{0, 1});
   }
   void derive(int64_t width);
   void check(const ModelSpec& spec) const;

@@ -246,7 +246,7 @@ void resolve_mixer(BlockSpec& s, int64_t width, const Given& given) {
   const auto* linear = s.mixer.get_if<LinearAttentionMixer>();
   if (linear == nullptr || given("model.linear_normalised")) return;
   LinearAttentionMixer m = *linear;
-  m.normalised = m.features != FeatureMap::identity && m.features != FeatureMap::unit;
+  m.normalised = !may_be_negative(m.features);
   s.mixer = m;
 }
 
