@@ -3,6 +3,7 @@
 // Attention by locality-sensitive hashing (Kitaev et al. 2020, Reformer, section 2).
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -10,8 +11,8 @@
 
 namespace qkv::formal {
 
-// How tokens find the keys that they see. A sequence of at most `chunk` tokens is attended to in full; chunk
-// 0: all are.
+// How tokens find the keys that they see; without buckets, by their positions alone. A sequence of at most
+// `chunk` tokens is attended to in full; chunk 0: all are.
 struct Hashing {
   Index chunk = 0;                // m
   Index before = 1, after = 0;    // chunks that a chunk sees beside itself
@@ -49,8 +50,9 @@ Index bucket(const Hashing& h, const Matrix<double>& R, Index round, const Vecto
 }
 
 // How often query t sees key s: entry (s, t) of [l x l]. Tokens are sorted by (round, bucket, position), all
-// rounds in a row, and cut into chunks; the chunk before the first is the last. Tokens that fill a sequence
-// up are in a bucket behind all others. Q [d x l]; Mask: what a query may see at all.
+// rounds in a row, and cut into chunks; the chunk before the first is the last, and one farther away than
+// there are chunks is the query's own, as in Hugging Face's code. Tokens that fill a sequence up are in a
+// bucket behind all others. Q [d x l]; Mask: what a query may see at all.
 template <typename T>
 Matrix<double> sightings(const Hashing& h, const Matrix<double>& R, const Matrix<T>& Q,
                          const MaskMatrix& Mask) {
@@ -72,7 +74,7 @@ Matrix<double> sightings(const Hashing& h, const Matrix<double>& R, const Matrix
     for (Index near = -h.before; near <= h.after; ++near)
       for (Index i = 0; i < h.chunk; ++i)
         for (Index j = 0; j < h.chunk; ++j) {
-          const Index other = ((c + near) % chunks + chunks) % chunks;
+          const Index other = std::abs(near) > chunks ? c : (c + near + chunks) % chunks;
           const Place &query = places[static_cast<std::size_t>(c * h.chunk + i)],
                       &key = places[static_cast<std::size_t>(other * h.chunk + j)];
           if (query.t > l || key.t > l || !entry(Mask, key.t, query.t)) continue;

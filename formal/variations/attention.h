@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "formal/attention.h"
+#include "formal/fast_weights.h"
 #include "formal/named.h"
 #include "formal/recurrence.h"
 #include "formal/softmax.h"
@@ -191,6 +192,12 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
           T(1 + h.growth * std::log1p(static_cast<double>((t - 1 + h.growth_from) / h.growth_every)));
     const std::string of_head = "^" + std::to_string(i + 1);
     named("Q" + of_head, q);
+    if (h.linear) {
+      Y.middleRows(row, v.rows()) =
+          linear_attention(phi(FeatureMap::elu, q), phi(FeatureMap::elu, k), v, false, true);
+      row += v.rows();
+      continue;
+    }
     Matrix<T> S = k.transpose() * q * T(scale);
     if (h.score_cap > 0) S = Matrix<T>(S.unaryExpr([&](const T& s) { return capped<T>(s, h.score_cap); }));
     if (place.tables != nullptr) {
@@ -198,13 +205,15 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
       add_relative(S_distance, i, q, k, W, place.Mask, place.tables->P, place.s, h);
       S += S_distance * T(scale);
     }
-    const bool hashed = shared_query_key && h.hashing.hashes(l_x);
+    const Hashing& chunks = shared_query_key ? h.hashing : h.ring;
+    const bool hashed = chunks.hashes(l_x);
     MaskMatrix Mask = place.Mask;
     Matrix<double> N;
     if (hashed) {
-      N = sightings<T>(h.hashing, W.R[static_cast<std::size_t>(i)], q, place.Mask);
+      const auto R = shared_query_key ? W.R[static_cast<std::size_t>(i)] : Matrix<double>();
+      N = sightings<T>(chunks, R, q, place.Mask);
       Mask = (N.array() > 0).template cast<typename MaskMatrix::Scalar>();
-      see_others(Mask);
+      if (shared_query_key) see_others(Mask);
     }
     for (Index t_z = 1; t_z <= l_z; ++t_z)
       for (Index t_x = 1; t_x <= l_x; ++t_x) {

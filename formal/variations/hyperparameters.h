@@ -93,7 +93,8 @@ struct StateShape {
   bool bias = false, convolution_bias = false, norms = false;
   RandomMap map = RandomMap::positive;  // random features: their map, vectors [D x d_e / heads], and gates
   Matrix<double> vectors;
-  bool gated = false;
+  bool gated = false, unit = false;     // unit: rows of length 1, as published
+  double epsilon = 0;                   // above 0: added to features
   formal::AFT aft = formal::AFT::full;  // AFT: its form, window and heads, and the rank of its weights
   Index window = 1, aft_rank = 0;
   double low = 0, high = 0;  // Mamba-2: limits of steps; high 0: none
@@ -189,10 +190,13 @@ struct VariedHyperparameters : Hyperparameters {
   std::vector<SparsePattern> patterns;  // layer l has the ((l - 1) mod size) + 1-th; empty: all tokens
   bool global_projections = false;      // tokens that see all have a W of their own (Longformer)
   std::vector<bool> shared_query_key;   // by layer: keys are queries of unit mean square (Reformer)
+  bool linear = false;                  // the attention that these are of is linear
+  bool linear_cross = false;            // cross-attention is linear, of features elu(x) + 1
   Hashing hashing;                      // how these layers hash (formal/hashing.h)
-  double score_scale = 0;               // 0: 1 / sqrt(d_attn)
-  bool scaled_by_layer = false;         // and 1 / l in layer l
-  bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
+  Hashing ring;                  // chunks of positions that an encoder's other layers see, without buckets
+  double score_scale = 0;        // 0: 1 / sqrt(d_attn)
+  bool scaled_by_layer = false;  // and 1 / l in layer l
+  bool gated = false;            // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
   double gate_limit = 0;        // gated: gates are cut off above it, values at both ends, and gain 1; 0: none
   bool xIELU = false;           // the activation is xIELU, with numbers of the layer
   bool unit_values = false;     // values of a head have unit mean square (Gemma 4)
@@ -287,6 +291,7 @@ struct VariedHyperparameters : Hyperparameters {
   // sinks and offsets stay.
   VariedHyperparameters of_cross_attention() const {
     VariedHyperparameters h = *this;
+    h.linear = linear_cross;
     h.d_rot = h.d_turned = h.distances = h.T5_buckets = h.d_latent = h.d_query_latent = 0;
     h.alibi = Alibi::none;
     h.relative = RelativeAttention::none;
@@ -298,7 +303,7 @@ struct VariedHyperparameters : Hyperparameters {
     h.query_key_norm = QueryKeyNorm::none;
     h.patterns.clear();
     h.shared_query_key.clear();
-    h.hashing = {};
+    h.hashing = h.ring = {};
     return h;
   }
 };

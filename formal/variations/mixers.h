@@ -223,13 +223,13 @@ Matrix<T> time_mixing_7(const Matrix<T>& X, const VariedMixer<T>& theta, const V
 }
 
 // W_o of each head's random feature attention, of queries, keys and values that are affine in X. Queries and
-// keys are divided by the fourth root of a head's rows.
+// keys are divided by the fourth root of a head's rows, or become unit ones.
 template <typename T>
 Matrix<T> by_random_features(const Matrix<T>& X, const VariedMixer<T>& theta,
                              const VariedHyperparameters& h) {
   const StateShape& s = h.state;
   const Index d = h.d_e / s.heads;
-  const T scale = 1 / std::sqrt(std::sqrt(static_cast<double>(d)));
+  const T scale = s.unit ? 1 : 1 / std::sqrt(std::sqrt(static_cast<double>(d)));
   const Matrix<T> Q = affine(theta.W_q, X, theta.b_q) * scale, K = affine(theta.W_k, X, theta.b_k) * scale,
                   V = affine(theta.W_v, X, theta.b_v);
   const Matrix<T> gates = s.gated ? sigmas(affine(theta.W_beta, X, theta.b_beta)) : Matrix<T>();
@@ -238,7 +238,11 @@ Matrix<T> by_random_features(const Matrix<T>& X, const VariedMixer<T>& theta,
     const auto of = [&](const Matrix<T>& M) { return Matrix<T>(M.middleRows(head * d, d)); };
     const Vector<T> g = s.gated ? Vector<T>(gates.row(head).transpose()) : Vector<T>();
     Y.middleRows(head * d, d) =
-        random_feature_attention(s.map, theta.vectors, of(Q), of(K), of(V), g, !h.bidirectional);
+        s.unit ? unit_random_feature_attention(theta.vectors, Vector<T>(theta.sigma.segment(head * d, d)),
+                                               of(Q), of(K), of(V), !h.bidirectional)
+        : s.epsilon > 0
+            ? raised_feature_attention(theta.vectors, s.epsilon, of(Q), of(K), of(V))
+            : random_feature_attention(s.map, theta.vectors, of(Q), of(K), of(V), g, !h.bidirectional);
   }
   return affine(theta.W_o, Y, theta.b_o);
 }

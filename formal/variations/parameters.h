@@ -202,6 +202,7 @@ struct VariedMixer {
   Matrix<T> W_w1, W_w2, W_a1, W_a2, W_v1, W_v2, W_g1, W_g2;
   Vector<T> b_w, b_a, b_v2, key_scale, key_rate, gamma_y, beta_y;
   Matrix<double> vectors;  // drawn for random features, not learned
+  Vector<T> sigma;         // factors of unit rows
   Matrix<T> w, w_s;        // AFT: weights of positions, or [l_max x rank] whose product w w_s^T they are
 
   VariedMixer() = default;
@@ -222,6 +223,7 @@ struct VariedMixer {
       vectors = h.state.vectors;
       W_beta = matrix_if<T>(h.state.gated, h.state.heads, h.d_e);
       b_beta = vector_if<T>(h.state.gated, h.state.heads);
+      sigma = vector_if<T>(h.state.unit, h.d_e);
       return;
     }
     if (h.mixer == Mixer::AFT) {
@@ -293,6 +295,7 @@ struct VariedMixer {
     visit_parameter(prefix + "W_v", f, p.W_v...);
     visit_parameter(prefix + "b_v", f, p.b_v...);
     visit_parameter(prefix + "W_beta", f, p.W_beta...);
+    visit_parameter(prefix + "sigma", f, p.sigma...);
     visit_parameter(prefix + "b_beta", f, p.b_beta...);
     visit_parameter(prefix + "W_in", f, p.W_in...);
     visit_parameter(prefix + "b_in", f, p.b_in...);

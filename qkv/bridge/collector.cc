@@ -50,8 +50,10 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
       for (int64_t l = 0, next = 0; l < layers; ++l) {
         const BlockSpec& block = its_spec.block(l);
         if (!block.mixer.attends()) continue;
-        const bool hashes = block.attention.hashes(l) && batch.columns > block.attention.hashing.chunk;
-        places_[fmt::format("{}.block.{}.attention.{}", stack, l, hashes ? "chunks" : "probabilities")] = {
+        const AttentionSpec& a = block.attention;
+        const bool hashes = a.hashes(l) && batch.columns > a.hashing.chunk,
+                   chunks = hashes || (a.rings(l) && batch.columns > a.ring.chunk);
+        places_[fmt::format("{}.block.{}.attention.{}", stack, l, chunks ? "chunks" : "probabilities")] = {
             {fmt::format("{}attentions.{}", prefix, next++)}, &batch, &batch, block.attention.heads};
         if (hashes)
           places_[fmt::format("{}.block.{}.attention.buckets", stack, l)] = {
@@ -63,11 +65,12 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
       inputs.tokens, spec);
   if (both && attentions)
     for (int64_t l = 0; l < spec.layers; ++l)
-      places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
-          {fmt::format("cross_attentions.{}", l)},
-          &inputs.tokens,
-          &inputs.source,
-          spec.block(l).attention.heads};
+      if (!spec.block(l).attention.cross_linear)
+        places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
+            {fmt::format("cross_attentions.{}", l)},
+            &inputs.tokens,
+            &inputs.source,
+            spec.block(l).attention.heads};
   if (spec.latents.any()) add_latents(inputs, hidden_states, attentions);
   if (!attentions || !is_longformer(spec)) return;
   banded_ = true;
@@ -182,6 +185,7 @@ int64_t Collector::filled(int64_t columns) const {
   const AttentionSpec& a = spec_.attention;
   for (const Pattern& p : a.patterns) take(p.block);
   if (spec_.hashes()) take(a.hashing.chunk);
+  take(a.ring.chunk);
   return columns <= least ? columns : (columns + multiple - 1) / multiple * multiple;
 }
 

@@ -4,8 +4,11 @@ namespace qkv {
 
 AttentionRows::AttentionRows(const ModelSpec& spec)
     : name_(fmt::format("decoder.block.{}.cross_attention.probabilities", spec.layers - 1)) {
-  check(spec.architecture == Architecture::encoder_decoder && spec.recurrence.decoder == Cell::none,
-        "attention to a source: only an encoder-decoder whose decoder has blocks of attention has it");
+  check(spec.architecture == Architecture::encoder_decoder && spec.recurrence.decoder == Cell::none &&
+            !spec.block(spec.layers - 1).attention.cross_linear,
+        "attention to a source: only an encoder-decoder whose decoder has blocks of attention has it, and "
+        "not by "
+        "cross_linear");
 }
 
 void AttentionRows::visit_head(std::string_view /*name*/, int64_t sequence, int64_t head,

@@ -312,6 +312,32 @@ void for_each_field(Spec& a, Visitor& v) {
      .since = 23,
      .needs = &Needs::kSelfAttention},
     a.hashing.same_bucket);
+  v({.name = "cross_linear",
+     .help = "attention to sources is linear, of features elu(x) + 1: a source is one matrix of each head",
+     .weights = kept,
+     .since = 24,
+     .needs = &Needs::kAttention},
+    a.cross_linear);
+  v({.name = "ring_beyond",
+     .help = "encoders: layers without shared_query_key see chunks of this length in longer texts, the last "
+             "beside "
+             "the first (Reformer; 0: never)",
+     .weights = kept,
+     .since = 24,
+     .needs = &Needs::kSelfAttention},
+    a.ring.chunk, Integers{0, 1 << 28});
+  v({.name = "ring_before",
+     .help = "ring_beyond: chunks that a chunk sees before itself",
+     .weights = kept,
+     .since = 24,
+     .needs = &Needs::kSelfAttention},
+    a.ring.before, Integers{0, 64});
+  v({.name = "ring_after",
+     .help = "ring_beyond: chunks that a chunk sees after itself",
+     .weights = kept,
+     .since = 24,
+     .needs = &Needs::kSelfAttention},
+    a.ring.after, Integers{0, 64});
   v({.name = "global_projections",
      .help = "separate projections for global tokens (Longformer)",
      .weights = kept,

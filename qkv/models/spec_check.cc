@@ -215,6 +215,46 @@ void check_grid(const ModelSpec& s) {
         s.attention.rotary.width, name_of(s.attention.rotary.scaling));
 }
 
+// Checks a spec whose attention cuts texts into chunks. `key`: the key that asks for them.
+void check_chunks(const ModelSpec& s, const char* key) {
+  const AttentionSpec& a = s.attention;
+  check(s.order == Order::stack && s.memory == 0 && s.features.kind == FeatureSpec::Kind::none,
+        "model: {} goes with plain texts: not with order {}, memory or features", key, name_of(s.order));
+  check(!a.sinks && a.cap == 0 && a.query_growth == 0 && !a.reused_keys && s.mtp.layers == 0,
+        "model: {} does not go with attention_sinks, attention_cap, query_growth, attention_reused_keys and "
+        "mtp",
+        key);
+  check(s.positions == Positions::rotary || s.positions == Positions::none || !is_of_blocks(s.positions),
+        "model: {} does not go with positions {}, which are added to scores", key, name_of(s.positions));
+  check(s.distance_bias == Positions::none,
+        "model: {} does not go with distance_bias {}, which is added to scores", key,
+        name_of(s.distance_bias));
+}
+
+void check_ring(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  check(a.ring.chunk > 0 || a.ring == HashedAttention{},
+        "model: ring_before and ring_after have no effect without ring_beyond");
+  if (a.ring.chunk == 0) return;
+  check(s.architecture == Architecture::encoder,
+        "model: ring_beyond is for encoders: a decoder has patterns = [\"block {}\"]", a.ring.chunk);
+  check_chunks(s, "ring_beyond");
+  check(a.patterns.empty() && !a.global_projections && a.head_sizes.empty() && a.kv_heads == a.heads &&
+            !a.relative.on(),
+        "model: ring_beyond does not go with patterns, head_sizes, kv_heads, global_projections and "
+        "relative_attention");
+}
+
+void check_cross_linear(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  if (!a.cross_linear) return;
+  check(
+      s.architecture == Architecture::encoder_decoder && s.recurrence.decoder == Cell::none,
+      "model: cross_linear: only an encoder-decoder whose decoder has blocks of attention reads a source so");
+  check(a.kv_heads == a.heads && a.head_sizes.empty() && a.cap == 0 && !a.sinks,
+        "model: cross_linear does not go with kv_heads, head_sizes, attention_cap and attention_sinks");
+}
+
 void check_hashing(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   int64_t buckets = 1;
@@ -226,15 +266,7 @@ void check_hashing(const ModelSpec& s) {
   check(!a.hashing.buckets.empty(), "model: hash_buckets: expected a number of buckets");
   check(s.architecture != Architecture::encoder_decoder,
         "model: hashed_beyond is for encoders and for decoders, not for an encoder-decoder");
-  check(s.order == Order::stack && s.memory == 0 && s.features.kind == FeatureSpec::Kind::none,
-        "model: hashed_beyond goes with plain texts: not with order {}, memory or features",
-        name_of(s.order));
-  check(!a.sinks && a.cap == 0 && a.query_growth == 0 && !s.attention.reused_keys && s.mtp.layers == 0,
-        "model: hashed_beyond does not go with attention_sinks, attention_cap, query_growth, "
-        "attention_reused_keys and mtp");
-  check(s.positions == Positions::rotary || s.positions == Positions::none || !is_of_blocks(s.positions),
-        "model: hashed_beyond does not go with positions {}, which are added to scores",
-        name_of(s.positions));
+  check_chunks(s, "hashed_beyond");
   const int64_t patterns = std::max<int64_t>(1, std::ssize(a.patterns));
   for (int64_t l = 0; l < patterns * std::ssize(a.shared_query_key) && !a.patterns.empty(); ++l)
     check(!a.shares_query_key(l) || !a.patterns[l % patterns].any(),
@@ -665,6 +697,8 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check_blocks(s);
   check_head_sizes(s);
   check_shared_query_key(s);
+  check_ring(s);
+  check_cross_linear(s);
   check_distance_bias(s);
   check_query_growth(s);
   check_values(s);

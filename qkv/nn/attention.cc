@@ -8,6 +8,8 @@
 #include "qkv/nn/head_sizes.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/experts.h"
+#include "qkv/ops/fast_weights.h"
+#include "qkv/ops/feature_map.h"
 #include "qkv/ops/group_norm.h"
 #include "qkv/ops/parts.h"
 #include "qkv/ops/rows.h"
@@ -16,11 +18,17 @@ namespace qkv {
 
 namespace {
 
-// How a layer hashes. Sequences are filled up for the chunks of all layers.
+// How a layer hashes or, without buckets, goes around in chunks. Sequences are filled up for the chunks of
+// all layers.
 HashedAttention hashing_of_layer(const AttentionSpec& spec, int64_t layer) {
-  if (!spec.hashes(layer)) return {};
-  HashedAttention out = spec.hashing;
+  if (!spec.hashes(layer) && !spec.rings(layer)) return {};
+  HashedAttention out = spec.hashes(layer) ? spec.hashing : spec.ring;
   out.multiple = out.whole = out.chunk;
+  const HashedAttention& other = spec.hashes(layer) ? spec.ring : spec.hashing;
+  if (other.chunk > 0 && !spec.shared_query_key.empty()) {
+    out.multiple = std::lcm(out.multiple, other.chunk);
+    out.whole = std::min(out.whole, other.chunk);
+  }
   for (const Pattern& p : spec.patterns)
     if (p.block > 0) {
       out.multiple = std::lcm(out.multiple, p.block);
@@ -281,14 +289,19 @@ Heads SelfAttention::keys_of_queries(const Tensor& qkv) const {
 
 Tensor SelfAttention::hashed(const Heads& q, const Heads& k, const Heads& v, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
-  check(state(context) == nullptr && !context.visibility.defined(),
-        "{}: LSH attention reads a text as a whole, without a memory of earlier tokens", attention_.name());
+  check(!context.visibility.defined(), "{}: attention in chunks does not go with a mask of pairs of tokens",
+        attention_.name());
+  check(state(context) == nullptr,
+        "{}: attention in chunks reads a text as a whole, without a memory of earlier "
+        "tokens",
+        attention_.name());
   const auto own = [](const Heads& x) { return columns_of(x.x, x.column, x.column + x.heads * x.width); };
-  const Tensor queries = own(q), keys = own(k), rotations = rotations_->value.detach();
+  const Tensor queries = own(q), keys = own(k),
+               rotations = rotations_ != nullptr ? rotations_->value.detach() : Tensor();
   const HashedAttentionOptions options{.order = hashing_,
                                        .heads = a.heads,
                                        .causal = attention_.mask().is_causal(),
-                                       .own_last = true,
+                                       .own_last = rotations_ != nullptr,
                                        .scale = attention_.scale(),
                                        .dropout = context.dropout(a.dropout, attention_.site()),
                                        .padded_length = context.layout.padded_length};
@@ -310,7 +323,7 @@ CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, 
                                const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std)
     : q_(parameters, name + ".q", width, spec.query_columns(), spec.bias, std.inner),
       kv_(parameters, name + ".kv", source, spec.key_columns() + spec.value_columns(), spec.bias, std.inner,
-          keys_at(0, spec)),
+          spec.cross_linear && spec.key_bias ? IdleBias() : keys_at(0, spec)),
       spread_q_(spread_heads(spec, {HeadPart::query})),
       spread_kv_(spread_heads(spec, {HeadPart::key, HeadPart::value})),
       attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {}
@@ -321,9 +334,18 @@ Tensor CrossAttention::forward(const Tensor& x, const Context& context) const {
   if (spread_q_) projected = gather_columns(projected, spread_q_);
   Heads q{projected, 0, a.heads, a.d_qk};
   attention_.visit(".queries", q, context);
+  if (a.cross_linear) return linearly(q, context);
   SourceState* memory = state(context);
   if (memory != nullptr && memory->filled())
     return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
+  const auto [k, v] = of_source(context);
+  const std::vector<int32_t>& offsets = context.source_layout.offsets;
+  if (memory != nullptr) memory->append(k, v, offsets);
+  return attention_.forward(q, k, v, KeyLayout::contiguous(offsets), context);
+}
+
+std::pair<Heads, Heads> CrossAttention::of_source(const Context& context) const {
+  const AttentionSpec& a = attention_.spec();
   check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
   const auto projected_source = [&](const Tensor& source) {
     const Tensor kv = kv_.forward(source, context, context.source_layout);
@@ -335,9 +357,38 @@ Tensor CrossAttention::forward(const Tensor& x, const Context& context) const {
   Heads k{of_keys, 0, a.kv_heads, a.d_qk}, v{of_values, a.kv_heads * a.d_qk, a.kv_heads, a.d_vo};
   attention_.visit(".keys", k, context);
   attention_.visit(".values", v, context);
-  const std::vector<int32_t>& offsets = context.source_layout.offsets;
-  if (memory != nullptr) memory->append(k, v, offsets);
-  return attention_.forward(q, k, v, KeyLayout::contiguous(offsets), context);
+  return {k, v};
+}
+
+Tensor CrossAttention::linearly(const Heads& q, const Context& context) const {
+  constexpr float kEpsilon = 1e-6F;
+  const int64_t heads = attention_.spec().heads;
+  const auto own = [](const Heads& x) { return columns_of(x.x, x.column, x.column + x.heads * x.width); };
+  const auto features = [&](const Heads& x) { return feature_map(FeatureMap::elu, own(x), heads); };
+  FastWeightsInput in{
+      .heads = heads, .key_heads = heads, .q = features(q), .k = {}, .v = {}, .epsilon = kEpsilon};
+  const std::vector<int32_t>& offsets = context.layout.offsets;
+  SourceState* memory = state(context);
+  if (memory != nullptr && memory->filled()) {
+    in.k = Tensor::empty({0, in.q.width()}, in.q.dtype());
+    in.v = Tensor::empty({0, heads * attention_.spec().d_vo}, in.q.dtype());
+    const KeyLayout rows = memory->layout();
+    const Tensor first =
+        select_rows(memory->keys().x, std::vector<int32_t>(rows.blocks.begin(), rows.blocks.end()));
+    return attention_.project(
+        fast_weights(in, first, offsets, std::vector<int32_t>(offsets.size(), 0), false).y, context);
+  }
+  const auto [k, v] = of_source(context);
+  in.k = features(k);
+  in.v = own(v);
+  const FastWeightsResult r = fast_weights(in, {}, offsets, context.source_layout.offsets, false);
+  if (memory != nullptr) {
+    const Heads row{r.state, 0, 1, r.state.width()};
+    std::vector<int32_t> each(offsets.size());
+    std::iota(each.begin(), each.end(), 0);
+    memory->append(row, row, each);
+  }
+  return attention_.project(r.y, context);
 }
 
 std::unique_ptr<SourceState> CrossAttention::make_state(int64_t sequences) const {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "qkv/nn/attention_spec.h"
 #include "qkv/nn/linear.h"
@@ -107,6 +108,10 @@ class CrossAttention : public Sublayer, private Remembering<SourceState> {
 
  private:
   std::unique_ptr<SourceState> make_state(int64_t sequences) const override;
+  // Keys and values of the context's source.
+  std::pair<Heads, Heads> of_source(const Context& context) const;
+  // Linear attention. It remembers a row for each source: the matrices of its heads.
+  Tensor linearly(const Heads& q, const Context& context) const;
 
   Linear q_;
   Linear kv_;  // rows: all keys' weights, then values'

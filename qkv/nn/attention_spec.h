@@ -56,6 +56,9 @@ struct AttentionSpec {
   // Keys and values are those of the last layer before with other keys and all else alike (Brandon et al.
   // 2024, cross-layer attention; Gemma 4).
   bool reused_keys = false;
+  // Cross-attention without a softmax: linear attention of elu(x) + 1 (Katharopoulos et al. 2020), for which
+  // a source is one matrix of each head, whatever its length.
+  bool cross_linear = false;
   bool global_projections = false;     // global tokens have their own queries, keys and values (Longformer)
   std::vector<Pattern> patterns = {};  // self-attention of layer l has patterns[l % size]; empty: all keys
   // For layers in turn: 1 if self-attention uses its queries as keys, each scaled to unit mean square. A
@@ -64,6 +67,10 @@ struct AttentionSpec {
   std::vector<int64_t> shared_query_key = {};
   // LSH attention of these layers, for sequences that are longer than a chunk; chunk 0: they attend to all.
   HashedAttention hashing = {};
+  // An encoder's other layers: the chunk of a query and those around it, of which the last is before the
+  // first (Reformer's local attention), for sequences that are longer than a chunk; chunk 0: they attend to
+  // all.
+  HashedAttention ring = {};
   RotarySpec rotary = {};      // for self-attention
   RelativeSpec relative = {};  // for self-attention
 
@@ -73,6 +80,8 @@ struct AttentionSpec {
   }
   // True if a layer attends by hashes.
   bool hashes(int64_t layer) const { return hashing.chunk > 0 && shares_query_key(layer); }
+  // True if a layer attends to chunks in a ring.
+  bool rings(int64_t layer) const { return ring.chunk > 0 && !shares_query_key(layer); }
   // Factor on the scores of a layer, counted from 0. `terms`: how many products of d_qk columns a score is
   // the sum of (RelativeSpec::terms).
   float factor(int64_t terms = 1, int64_t layer = 0) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -105,8 +106,12 @@ class Order {
   // The place of key j of a chunk's window.
   int64_t key_place(int64_t chunk, int64_t j) const {
     if (in_full_) return j;
-    const int64_t all = chunks(), from = chunk - given_.before + j / chunk_;
-    return (from % all + all) % all * chunk_ + j % chunk_;
+    return neighbour(chunk, j / chunk_ - given_.before) * chunk_ + j % chunk_;
+  }
+  // The chunk that is `step` chunks away in the ring.
+  int64_t neighbour(int64_t chunk, int64_t step) const {
+    const int64_t all = chunks();
+    return std::abs(step) > all ? chunk : (chunk + step + all) % all;
   }
   int64_t token(int64_t place) const { return places_[place]; }
   // f32 [rounds, length], counted from 0 in each round.
@@ -241,14 +246,11 @@ class Head {
   // How often a query sees a key in all rounds together.
   float times_of(int64_t query, int64_t key) const {
     int64_t count = 0;
-    const int64_t chunks = order_.chunks();
     for (int64_t r = 0; r < p_.o.order.rounds; ++r) {
       const int64_t at = times_[r * order_.tokens() + query], of_key = times_[r * order_.tokens() + key];
       if (order_.bucket(at) != order_.bucket(of_key)) continue;
-      const int64_t from = at / order_.chunk() - p_.o.order.before,
-                    steps = ((of_key / order_.chunk() - from) % chunks + chunks) % chunks;
-      const int64_t windows = p_.o.order.before + 1 + p_.o.order.after;
-      if (steps < windows) count += 1 + (windows - 1 - steps) / chunks;
+      for (int64_t step = -p_.o.order.before; step <= p_.o.order.after; ++step)
+        if (order_.neighbour(at / order_.chunk(), step) == of_key / order_.chunk()) ++count;
     }
     return static_cast<float>(std::max<int64_t>(1, count));
   }

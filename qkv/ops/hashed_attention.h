@@ -12,7 +12,8 @@ namespace qkv {
 
 // The places of tokens in that order. In each of `rounds`, tokens are sorted by buckets, those of a bucket by
 // positions. The sorted rounds, one behind another, are cut into chunks. The queries of a chunk see its keys,
-// and those of chunks before and after it; behind the last chunk comes the first.
+// and those of chunks before and after it; behind the last chunk comes the first. A step of
+// more chunks than there are leads to the chunk itself, as in Hugging Face's code.
 struct HashedAttention {
   int64_t chunk = 0;              // tokens; a sequence that is no longer is attended to in full
   int64_t before = 1, after = 0;  // chunks that a chunk sees beside itself

@@ -151,6 +151,7 @@ class VariedValues {
     put(name + gate + ".weight", m.W_beta);
     put(name + gate + ".bias", m.b_beta);
     put(name + ".vectors", m.vectors);
+    put(name + ".factors", m.sigma);
     put(name + ".positions", m.w);
     put(name + ".key_positions", m.w_s);
     put(name + ".in.weight", m.W_in);

@@ -67,13 +67,16 @@ void draw_random_features(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   formal::StateShape& f = h.state;
   do f.heads = between(u, 1, static_cast<int>(s.width));
   while (s.width % f.heads != 0);
-  const bool fourier = u() < 0.3;
+  const bool fourier = u() < 0.5;
   RandomFeaturesMixer m;
   m.heads = f.heads;
   m.count = fourier ? between(u, 30, 40) : between(u, 1, 6);
   m.map = fourier ? RandomMap::fourier : RandomMap::positive;
   m.gated = f.gated = s.architecture == Architecture::decoder && u() < 0.5;
   m.orthogonal = u() < 0.5;
+  m.unit = f.unit = fourier && !m.gated && u() < 0.5;
+  if (!fourier && s.architecture == Architecture::encoder && u() < 0.5)
+    f.epsilon = double{m.epsilon = static_cast<float>(u() * 1e-2)};
   f.map = fourier ? formal::RandomMap::Fourier : formal::RandomMap::positive;
   f.vectors.resize(m.count, s.width / f.heads);
   const std::vector<float> drawn =
@@ -146,7 +149,7 @@ void draw_mixer(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   const int64_t widths = std::gcd(s.width, s.encoder_spec().width);
   do h.H_fast = between(u, 1, static_cast<int>(widths));
   while (widths % h.H_fast != 0);
-  const int features = between(u, 0, 4);
+  const int features = between(u, 0, 5);
   h.features = static_cast<formal::FeatureMap>(features);
   const auto map = static_cast<FeatureMap>(features);
   if (which == formal::Mixer::delta_rule) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/family.h"
@@ -278,7 +279,7 @@ void draw_hashing(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   o.after = between(u, 0, 1);
   o.rounds = between(u, 1, 3);
   for (int i = between(u, 1, 2); i > 0; --i) o.buckets.push_back(2 * between(u, 1, 3));
-  o.same_bucket = u() < 0.4;
+  o.same_bucket = u() < 0.5;
   try {
     check_spec(with);
   } catch (const Error&) {
@@ -301,7 +302,47 @@ void draw_hashing(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   }
 }
 
-VariedShape varied_shape(unsigned seed, Architecture architecture) {
+// Chunks in a ring for an encoder's other layers, where the rest allows them.
+void draw_ring(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  ModelSpec with = s;
+  HashedAttention& o = with.attention.ring;
+  o.chunk = between(u, 1, 4);
+  o.before = between(u, 0, 2);
+  o.after = between(u, 0, 2);
+  with.attention.patterns.clear();
+  with.attention.sinks = false;
+  with.attention.cap = 0;
+  try {
+    check_spec(with);
+  } catch (const Error&) {
+    return;
+  }
+  s = with;
+  h.patterns.clear();
+  h.sinks = false;
+  h.score_cap = 0;
+  h.ring.chunk = h.ring.multiple = h.ring.whole = o.chunk;
+  h.ring.before = o.before;
+  h.ring.after = o.after;
+  if (h.hashing.chunk == 0) return;
+  h.hashing.multiple = h.ring.multiple = std::lcm(h.hashing.chunk, o.chunk);
+  h.hashing.whole = h.ring.whole = std::min<formal::Index>(h.hashing.chunk, o.chunk);
+}
+
+// Linear attention to sources, where the rest allows it.
+void draw_cross_linear(ModelSpec& s, VariedHyperparameters& h) {
+  ModelSpec with = s;
+  with.attention.cross_linear = true;
+  try {
+    check_spec(with);
+  } catch (const Error&) {
+    return;
+  }
+  s = with;
+  h.linear_cross = true;
+}
+
+VariedShape drawn_shape(unsigned seed, Architecture architecture) {
   Uniform u(seed);
   ModelSpec s;
   s.architecture = architecture;
@@ -485,12 +526,47 @@ VariedShape varied_shape(unsigned seed, Architecture architecture) {
   draw_mixer(more, s, h);
   draw_newer_attention(more, s, h);
   draw_distance_bias(more, s, h);
-  if (!a.shared_query_key.empty() && more() < 0.7) draw_hashing(more, s, h);
+  if (!a.shared_query_key.empty() && more() < 0.9) draw_hashing(more, s, h);
+  if (architecture == Architecture::encoder && more() < 0.4) draw_ring(more, s, h);
+  if (!one_stack && more() < 0.3) draw_cross_linear(s, h);
   draw_newer_networks(more, s, h);
   draw_layer_inputs(more, s, h);
   draw_attention_alone(more, s, h);
   check_spec(s);
   return {h, s};
+}
+
+// Variations that are drawn so seldom that a part of the seeds goes on drawing until one comes.
+constexpr const char* kRare[] = {"mixer linear_attention",
+                                 "hash_same_bucket",
+                                 "mixer random_features",
+                                 "random_unit",
+                                 "mixer attention_free",
+                                 "hashed attention",
+                                 "ring",
+                                 "cross_linear",
+                                 "random_epsilon",
+                                 "mixer gated_delta",
+                                 "mixer delta_rule",
+                                 "mixer mamba",
+                                 "mixer rwkv7",
+                                 "mixer mamba2",
+                                 "mixer rwkv4",
+                                 "mixer convolution"};
+
+std::map<std::string, bool> variations_of(const ModelSpec& s);
+
+VariedShape varied_shape(unsigned seed, Architecture architecture) {
+  constexpr unsigned kShare = 6, kStep = 100'003;  // 5 of 6: those whose layers mixed_shape() leaves alike
+  VariedShape shape = drawn_shape(seed, architecture);
+  if (seed % kShare != 5) return shape;
+  std::vector<std::string> rare;
+  for (const auto& [what, has] : variations_of(shape.spec))
+    if (std::ranges::find(kRare, what) != std::end(kRare)) rare.push_back(what);
+  const std::string& wanted = rare[seed / kShare % rare.size()];
+  for (unsigned i = 1; !variations_of(shape.spec).at(wanted); ++i)
+    shape = drawn_shape(seed + i * kStep, architecture);
+  return shape;
 }
 
 // `other`'s block as a kind of `shape`'s layers.
@@ -590,7 +666,7 @@ VariedShape mixed_shape(unsigned seed, Architecture architecture) {
     VariedShape mixed = shape;
     const int kinds = between(u, 1, 2);
     for (int k = 1; k <= kinds; ++k)
-      add_kind(mixed, varied_shape(10'000 + 100 * seed + 2 * i + static_cast<unsigned>(k), architecture),
+      add_kind(mixed, drawn_shape(10'000 + 100 * seed + 2 * i + static_cast<unsigned>(k), architecture),
                k == 1 ? "a" : "b");
     for (int64_t l = 0; l < mixed.spec.layers; ++l) {
       const int kind = between(u, 0, kinds);
@@ -705,6 +781,9 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   has["patterns"] = !a.patterns.empty();
   has["shared_query_key"] = !a.shared_query_key.empty();
   if (!two) has["hashed attention"] = a.hashing.chunk > 0;
+  if (!two) has["hash_same_bucket"] = a.hashing.same_bucket;
+  if (two) has["cross_linear"] = a.cross_linear;
+  if (encoder) has["ring"] = a.ring.chunk > 0;
   has["head_sizes"] = !a.head_sizes.empty();
   has["kv_heads"] = a.kv_heads < a.heads;
   has["grid"] = s.grid > 0;
@@ -739,7 +818,11 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   if (decoder) has["kv_latent"] = s.mixer.get_if<LatentMixer>() != nullptr;
   if (decoder) has["mixer average"] = s.mixer.get_if<AverageMixer>() != nullptr;
   has["mixer attention_free"] = s.mixer.get_if<AttentionFreeMixer>() != nullptr;
-  has["mixer random_features"] = s.mixer.get_if<RandomFeaturesMixer>() != nullptr;
+  const auto* random = s.mixer.get_if<RandomFeaturesMixer>();
+  has["mixer random_features"] = random != nullptr;
+  has["random_map fourier"] = random != nullptr && random->map == RandomMap::fourier;
+  has["random_unit"] = random != nullptr && random->unit;
+  if (encoder) has["random_epsilon"] = random != nullptr && random->epsilon > 0;
   has["mixer linear_attention"] = s.mixer.get_if<LinearAttentionMixer>() != nullptr;
   if (decoder) {
     has["mixer delta_rule"] = s.mixer.get_if<DeltaRuleMixer>() != nullptr;

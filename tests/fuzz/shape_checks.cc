@@ -182,6 +182,7 @@ void expect_states(const Outputs& out, const ModelSpec& s, const Case& c, bool a
   stack(both ? "decoder_" : "", s, s.layers, c.tokens);
   for (int64_t l = 0; both && attentions && l < s.layers; ++l) {
     const AttentionSpec& a = s.block(l).attention;
+    if (a.cross_linear) continue;
     expect_attention(out, fmt::format("cross_attentions.{}", l), a, c.tokens, c.source, false, !a.sinks);
   }
 }
@@ -340,8 +341,10 @@ bool is_ill_conditioned(const Transformer& model, const Case& c) {
 // Each sequence alone gives the same as in the batch.
 void check_alone(const Transformer& model, const Case& c) {
   const ModelSpec& s = model.spec();
-  const bool has_blocks = std::ranges::any_of(s.blocks_in_use(), [](const BlockSpec* block) {
-    return std::ranges::any_of(block->attention.patterns, [](const Pattern& p) { return p.block > 0; });
+  const bool has_blocks = std::ranges::any_of(s.blocks_in_use(), [&](const BlockSpec* block) {
+    const AttentionSpec& a = block->attention;
+    return a.ring.chunk > 0 || (a.hashing.chunk > 0 && !s.causal()) ||
+           std::ranges::any_of(a.patterns, [](const Pattern& p) { return p.block > 0; });
   });
   if (is_by_length(s) || has_blocks || s.features.any()) return;  // blocks come from padded sequences
   const Tensor all = output_of(model, c.input);
@@ -610,7 +613,8 @@ void check_translation(const Transformer& model, Draw& d) {
   // An end that comes too early and suppressed tokens could leave so small a vocabulary nothing to write.
   constexpr int64_t kMostExcluded = 4;
   if (s.vocab_size <= kMostExcluded) beam.rules = {};
-  const bool looks = has_both(s) && s.recurrence.decoder == Cell::none;
+  const bool looks =
+      has_both(s) && s.recurrence.decoder == Cell::none && !s.block(s.layers - 1).attention.cross_linear;
   beam.attention = looks && d.chance(0.5);
   if (looks && d.chance(0.3)) beam.coverage_penalty = 0.5;
   TranslateOptions options{.batch_tokens = d.of<int64_t>({1, 20, 2048})};

@@ -147,6 +147,33 @@ std::span<const ShapeFamily> encoder_shapes() {
          }
          return s;
        }},
+      {"reformer",
+       [](Draw& d) {
+         ModelSpec s = gpt2(d);
+         s.architecture = Architecture::encoder;
+         s.norm_epsilon = 1e-12F;
+         s.activation = Activation::relu;
+         s.branches = Branches::reversible;
+         s.attention.bias = s.attention.out_bias = false;
+         s.grid = d.between(1, 5);
+         s.context = s.grid * d.between(1, 5);
+         s.axial_width = d.between(1, s.width - 1);
+         s.attention.ring = {
+             .chunk = d.between(1, s.context), .before = d.between(0, 2), .after = d.between(0, 2)};
+         if (d.chance(0.6)) {
+           s.attention.shared_query_key = {0, 1};
+           s.attention.hashing = {.chunk = d.between(1, s.context),
+                                  .before = d.between(0, 2),
+                                  .after = d.between(0, 1),
+                                  .rounds = d.between(1, 3),
+                                  .buckets = {2 * d.between(1, 4)}};
+         }
+         end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::span});
+         s.pooler = s.output == Output::sequence_classes;
+         s.tied = s.output != Output::tokens;
+         s.unembedding_bias = s.output == Output::tokens;
+         return s;
+       }},
       {"roformer",
        [](Draw& d) {
          ModelSpec s = bert(d);

@@ -129,7 +129,8 @@ bool takes_pairs(const ModelSpec& s) {
          s.all_attend() && s.memory == 0 && s.experts_in_use().count == 0 &&
          std::ranges::none_of(s.blocks_in_use(), [&](const BlockSpec* block) {
            const AttentionSpec& a = block->attention;
-           return a.global_projections || !a.shared_query_key.empty() || (s.causal() && a.relative.on());
+           return a.global_projections || !a.shared_query_key.empty() || a.ring.chunk > 0 ||
+                  (s.causal() && a.relative.on());
          });
 }
 

@@ -426,6 +426,32 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) {
       s.attention.kv_heads = s.attention.heads;
       s.attention.shared_query_key = d.of<std::vector<int64_t>>({{1}, {0, 1}, {1, 1, 0}});
+      if (d.chance(0.5))
+        s.attention.hashing = {.chunk = d.between(1, 6),
+                               .before = d.between(0, 2),
+                               .after = d.between(0, 2),
+                               .rounds = d.between(1, 3),
+                               .buckets = {2 * d.between(1, 3)},
+                               .same_bucket = d.chance(0.5)};
+    },
+    [](ModelSpec& s, Draw& d) {
+      s.attention.kv_heads = s.attention.heads;
+      s.attention.ring = {.chunk = d.between(1, 6), .before = d.between(0, 2), .after = d.between(0, 2)};
+      s.attention.patterns.clear();
+    },
+    [](ModelSpec& s, Draw&) {
+      s.attention.kv_heads = s.attention.heads;
+      s.attention.cross_linear = true;
+    },
+    [](ModelSpec& s, Draw& d) {
+      RandomFeaturesMixer m;
+      m.heads = divisor_of(std::gcd(s.width, s.encoder_spec().width), d, 8);
+      m.unit = d.chance(0.5);
+      m.map = m.unit ? RandomMap::fourier : RandomMap::positive;
+      if (!m.unit && s.architecture == Architecture::encoder) m.epsilon = 1e-4F;
+      s.mixer = m;
+      s.mixer.derive(s.width);
+      leave_attention(s);
     },
     [](ModelSpec& s, Draw& d) {
       s.mixer = MixerSpec::of(from_name<MixerKind>(d.of<std::string>(names_of<MixerKind>())));

@@ -147,6 +147,22 @@ TEST(HashedAttention, SeesNoOtherBucket) {
     EXPECT_NEAR(got.values<float>()[i], want.values<float>()[i], 2e-6);
 }
 
+// Two chunks in a ring, of which each sees the three before itself: one step before is the other, two are
+// itself again, and three, more than there are chunks, are itself, too.
+TEST(HashedAttention, TakesNoStepsBeyondTheRing) {
+  const Tensor zeros = Tensor::zeros({4, 6}, DType::f32);
+  const HashedAttentionOptions o{.order = {.chunk = 2, .before = 3, .multiple = 2, .whole = 2},
+                                 .heads = 2,
+                                 .causal = false,
+                                 .own_last = false};
+  visit_hashed_probabilities(
+      zeros, zeros, {}, std::vector<int32_t>{0, 4}, o, HashedView::together, [](int64_t, int64_t, Tensor& p) {
+        for (int64_t query = 0; query < 4; ++query)
+          for (int64_t key = 0; key < 4; ++key)
+            EXPECT_FLOAT_EQ(p.row<float>(query)[key], query / 2 == key / 2 ? 0.375F : 0.125F);
+      });
+}
+
 TEST(HashedAttention, GivesEachSequenceItsBitsInAnyCompany) {
   for (const HashedAttentionOptions& o : variants()) {
     if (o.dropout.on()) continue;

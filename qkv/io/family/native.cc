@@ -21,8 +21,9 @@ namespace {
 // except attention. 15: no biases in mixtures, and none beside positions. 16: each layer has keys of its own.
 // 17: no multi-token prediction. 18: no fast weights. 19: no states of
 // convolutions and no gates of attention. 20: no RWKV.
-// 21: no random features. 22: no hashes, though a length beyond which they would begin.
-constexpr int64_t kVersion = 23;
+// 21: no random features. 22: no hashes, though a length beyond which they would begin. 23: no random
+// features of unit rows, and no rings.
+constexpr int64_t kVersion = 24;
 
 // Reads the fields that files of a version have; others keep their defaults. A `partial` object may lack
 // fields.

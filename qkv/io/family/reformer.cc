@@ -1,7 +1,8 @@
-// Reformer (Kitaev et al. 2020): two residual streams and axial positions. Some layers attend to chunks of
-// neighbours. The others share queries and keys and attend by hashes (LSH), as in Hugging Face's code: up to
-// a chunk's length to all keys, and beyond it without the paper's rule that keys be in the query's bucket.
-// That code draws rotations in each pass; qkv keeps them with the model, as rotations.N.
+// Reformer (Kitaev et al. 2020): two residual streams and axial positions, as a decoder or as an encoder with
+// classes. Some layers attend to chunks of neighbours, an encoder's in a ring. The others share queries and
+// keys and attend by hashes (LSH), as in Hugging Face's code: up to a chunk's length to all keys, and beyond
+// it without the paper's rule that keys be in the query's bucket. That code draws rotations in each pass; qkv
+// keeps them with the model, as rotations.N.
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/family_parts.h"
@@ -10,6 +11,7 @@ namespace qkv {
 namespace {
 
 void read_layers(const JsonField& c, ModelSpec& s) {
+  const bool encoder = s.architecture == Architecture::encoder;
   const JsonField kinds = c["attn_layers"];
   check(static_cast<int64_t>(kinds.size()) == s.layers, "{}: attn_layers: expected {} of them, got {}",
         c.place(), s.layers, kinds.size());
@@ -27,7 +29,12 @@ void read_layers(const JsonField& c, ModelSpec& s) {
     patterns.push_back(local ? chunks : Pattern());
     shares.push_back(local ? 0 : 1);
   }
+  if (any_local && encoder)
+    s.attention.ring = {.chunk = chunks.block,
+                        .before = c.integer_or("local_num_chunks_before", 1, 0, 64),
+                        .after = c.integer_or("local_num_chunks_after", 0, 0, 64)};
   // After the last chunk Hugging Face's code continues with the first.
+  any_local = any_local && !encoder;
   check(!any_local || c.integer_or("local_num_chunks_after", 0, 0, kMost) == 0,
         "{}: local_num_chunks_after: only 0 is supported", c.place());
   check(!any_local || chunks.neighbours <= 1,
@@ -63,17 +70,44 @@ void read_positions(const JsonField& c, ModelSpec& s) {
   s.axial_width = widths[0];
 }
 
+// True if Hugging Face's code has an encoder with this output.
+bool has_known_head(const ModelSpec& s) {
+  switch (s.output) {
+    case Output::tokens:
+      return s.labels.empty();
+    case Output::sequence_classes:
+      return s.problem != Problem::multiple_choice;
+    case Output::token_classes:
+      return false;
+    default:
+      return true;
+  }
+}
+
 ModelSpec read_config(const JsonField& c) {
-  check(c.boolean_or("is_decoder", false),
-        "{}: is_decoder: only true is supported (an encoder's first chunk also sees the last)", c.place());
   check(!c.boolean_or("tie_word_embeddings", false),
         "{}: tie_word_embeddings: the unembedding reads both streams, and is no token embedding", c.place());
-  if (const auto names = c.find("architectures"); names && names->size() > 0) {
-    const JsonField head = names->at(0);
-    check(head.string() == "ReformerModelWithLMHead", "{}: only ReformerModelWithLMHead is supported, not {}",
-          head.place(), head.string());
-  }
+  const bool decoder = c.boolean_or("is_decoder", false);
   ModelSpec s;
+  s.tied = false;
+  s.unembedding_bias = true;
+  if (decoder) {
+    if (const auto names = c.find("architectures"); names && names->size() > 0) {
+      const JsonField head = names->at(0);
+      check(head.string() == "ReformerModelWithLMHead",
+            "{}: with is_decoder only ReformerModelWithLMHead is supported, not {}", head.place(),
+            head.string());
+    }
+  } else {
+    s.architecture = Architecture::encoder;
+    read_head(c, "Reformer", s);
+    check(has_known_head(s),
+          "{}: architectures: of Reformer's encoders only ReformerForMaskedLM, ForSequenceClassification, "
+          "ForQuestionAnswering and Model are supported",
+          c.place());
+    s.pooler = s.output == Output::sequence_classes;
+    s.head_dropout = c.number_or("classifier_dropout", c.number_or("hidden_dropout_prob", 0.05F));
+  }
   s.vocab_size = c["vocab_size"].integer(0, kMost);
   s.width = c["hidden_size"].integer(0, kMost);
   AttentionSpec& a = s.attention;
@@ -85,14 +119,13 @@ ModelSpec read_config(const JsonField& c) {
   s.activation = read_activation(c, "hidden_act", "relu");
   s.norm_epsilon = c.number_or("layer_norm_eps", 1e-12F);
   s.branches = Branches::reversible;
-  s.tied = false;
-  s.unembedding_bias = true;
   s.init_std = c.number_or("initializer_range", 0.02F);
   s.embedding_dropout = s.residual_dropout = c.number_or("hidden_dropout_prob", 0.05F);
   s.context = c.integer_or("max_position_embeddings", 4096, 1, kMost);
   read_layers(c, s);
-  a.dropout = a.patterns.empty() ? c.number_or("lsh_attention_probs_dropout_prob", 0)
-                                 : c.number_or("local_attention_probs_dropout_prob", 0.05F);
+  a.dropout = a.patterns.empty() && a.ring.chunk == 0
+                  ? c.number_or("lsh_attention_probs_dropout_prob", 0)
+                  : c.number_or("local_attention_probs_dropout_prob", 0.05F);
   read_positions(c, s);
   return s;
 }
@@ -106,12 +139,13 @@ Pattern local_chunks(const AttentionSpec& a) {
 
 OrderedJson write_config(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
+  const bool decoder = s.architecture == Architecture::decoder;
   const Pattern chunks = local_chunks(a);
   std::vector<std::string> kinds;
   for (int64_t l = 0; l < s.layers; ++l) kinds.emplace_back(a.shares_query_key(l) ? "lsh" : "local");
   OrderedJson c = {{"model_type", "reformer"},
-                   {"architectures", {"ReformerModelWithLMHead"}},
-                   {"is_decoder", true},
+                   {"architectures", {decoder ? "ReformerModelWithLMHead" : "Reformer" + head_name(s)}},
+                   {"is_decoder", decoder},
                    {"vocab_size", s.vocab_size},
                    {"hidden_size", s.width},
                    {"num_attention_heads", a.heads},
@@ -123,9 +157,11 @@ OrderedJson write_config(const ModelSpec& s) {
                    {"layer_norm_eps", decimal(s.norm_epsilon)},
                    {"max_position_embeddings", s.context},
                    {"axial_pos_embds", s.axial_width > 0},
-                   {"local_attn_chunk_length", std::max<int64_t>(1, chunks.block)},
-                   {"local_num_chunks_before", chunks.any() ? chunks.neighbours : 1},
-                   {"local_num_chunks_after", 0},
+                   {"local_attn_chunk_length", std::max<int64_t>(1, decoder ? chunks.block : a.ring.chunk)},
+                   {"local_num_chunks_before", !decoder       ? a.ring.before
+                                               : chunks.any() ? chunks.neighbours
+                                                              : 1},
+                   {"local_num_chunks_after", decoder ? 0 : a.ring.after},
                    {"lsh_attn_chunk_length", std::max<int64_t>(1, a.hashing.chunk)},
                    {"lsh_num_chunks_before", a.hashing.before},
                    {"lsh_num_chunks_after", a.hashing.after},
@@ -137,6 +173,10 @@ OrderedJson write_config(const ModelSpec& s) {
                    {"tie_word_embeddings", false},
                    {"torch_dtype", "float32"},
                    {"use_cache", true}};
+  if (!decoder) {
+    write_labels(s, c);
+    c["classifier_dropout"] = decimal(s.head_dropout);
+  }
   if (a.hashing.buckets.size() == 1)
     c["num_buckets"] = a.hashing.buckets[0];
   else if (!a.hashing.buckets.empty())
@@ -151,7 +191,8 @@ OrderedJson write_config(const ModelSpec& s) {
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n;
   const AttentionSpec& a = s.attention;
-  const std::string embeddings = "reformer.embeddings.";
+  const std::string embeddings = "reformer.embeddings.",
+                    stack = s.architecture == Architecture::encoder ? "encoder" : "decoder";
   n.tensor("embedding.token", embeddings + "word_embeddings.weight");
   if (s.axial_width > 0) {
     const std::string tables = embeddings + "position_embeddings.weights.";
@@ -164,7 +205,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.tensor("embedding.position", embeddings + "position_embeddings.embedding.weight");
   }
   for (int64_t l = 0; l < s.layers; ++l) {
-    const std::string e = fmt::format("decoder.block.{}.", l),
+    const std::string e = fmt::format("{}.block.{}.", stack, l),
                       f = fmt::format("reformer.encoder.layers.{}.", l),
                       heads = f + "attention.self_attention.";
     const int64_t columns = a.heads * a.d_qk;
@@ -185,9 +226,16 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.linear(e + "attention.out", f + "attention.output.dense");
   }
   n.bias = true;
-  n.norm("decoder.norm", "reformer.encoder.layer_norm");
-  n.tensor("unembedding.weight", "lm_head.decoder.weight");
-  n.tensor("unembedding.bias", "lm_head.bias");
+  n.norm(stack + ".norm", "reformer.encoder.layer_norm");
+  if (s.output == Output::tokens) {
+    n.tensor("unembedding.weight", "lm_head.decoder.weight");
+    n.tensor("unembedding.bias", "lm_head.bias");
+  } else if (s.output == Output::sequence_classes) {
+    n.linear("pooler", "classifier.dense");
+    n.linear("classifier", "classifier.out_proj");
+  } else if (s.output == Output::span) {
+    n.linear("classifier", "qa_outputs");
+  }
   return n.all;
 }
 
@@ -199,8 +247,10 @@ const Family& reformer_family() {
       read_config,
       write_config,
       [](const ModelSpec& s) {
-        return s.architecture == Architecture::decoder && !s.tied && s.unembedding_bias &&
-               s.output == Output::tokens && !s.attention.hashing.same_bucket &&
+        const bool tokens = s.output == Output::tokens, decoder = s.architecture == Architecture::decoder,
+                   known = decoder ? tokens : s.architecture == Architecture::encoder && has_known_head(s);
+        return known && (!tokens || (!s.tied && s.unembedding_bias)) &&
+               s.pooler == (s.output == Output::sequence_classes) && !s.attention.hashing.same_bucket &&
                (s.grid == 0 || s.context % s.grid == 0);
       },
       weights,

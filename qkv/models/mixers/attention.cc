@@ -17,16 +17,7 @@ int64_t table_columns(const ModelSpec& s, bool causal) {
   return s.attention.heads * (tables * rows + (r.segments ? 2 : 0));
 }
 
-}  // namespace
-
-void AttentionMixer::check(const ModelSpec& /*spec*/) const {}
-
-std::unique_ptr<Sublayer> AttentionMixer::make(const MixerPlace& p) const {
-  return std::make_unique<SelfAttention>(p.parameters, p.name, p.spec.width, p.spec.attention,
-                                         p.spec.norm_epsilon, p.mask, p.layer, p.site, p.std);
-}
-
-MixerCost cross_attention_cost(const ModelSpec& spec) {
+MixerCost softmax_cost(const ModelSpec& spec) {
   const AttentionSpec& a = spec.attention;
   const int64_t qkv = (a.heads + a.kv_heads) * a.d_qk + a.kv_heads * a.d_vo, out = a.heads * a.d_vo;
   return {.projected = qkv,
@@ -38,9 +29,28 @@ MixerCost cross_attention_cost(const ModelSpec& spec) {
           .remembered = a.kv_heads * (a.d_qk + a.d_vo)};
 }
 
+}  // namespace
+
+void AttentionMixer::check(const ModelSpec& /*spec*/) const {}
+
+std::unique_ptr<Sublayer> AttentionMixer::make(const MixerPlace& p) const {
+  return std::make_unique<SelfAttention>(p.parameters, p.name, p.spec.width, p.spec.attention,
+                                         p.spec.norm_epsilon, p.mask, p.layer, p.site, p.std);
+}
+
+MixerCost cross_attention_cost(const ModelSpec& spec) {
+  const AttentionSpec& a = spec.attention;
+  if (!a.cross_linear) return softmax_cost(spec);
+  const int64_t qkv = (a.heads + a.kv_heads) * a.d_qk + a.kv_heads * a.d_vo, out = a.heads * a.d_vo,
+                features = 2 * a.heads * a.d_qk, state = a.heads * a.d_qk * (a.d_vo + 1);
+  return {.projected = qkv + features,
+          .out = out,
+          .multiplications = spec.width * qkv + out * spec.width + 2 * state};
+}
+
 MixerCost AttentionMixer::cost(const ModelSpec& spec, bool causal) const {
   const AttentionSpec& a = spec.attention;
-  MixerCost cost = cross_attention_cost(spec);
+  MixerCost cost = softmax_cost(spec);
   // Keys and values of another layer, and values that are keys, are not projected.
   const int64_t others = a.reused_keys      ? a.key_columns() + a.value_columns()
                          : a.values_of_keys ? a.value_columns()

@@ -188,6 +188,7 @@ mixer = "attention_free")"},
     {"reformer", "Kitaev et al. 2020: chunks and hashed keys in turn, and two streams that need no memory",
      R"(
 branches = "reversible"
+norm = "pre"
 patterns = ["block 64 neighbours 1", "all"]
 shared_query_key = [0, 1]
 hashed_beyond = 64

@@ -105,6 +105,25 @@ ModelSpec bert_with(Output output) {
   return s;
 }
 
+// An encoder like Reformer, with layers in a ring and layers that hash.
+ModelSpec reformer_encoder(Output output) {
+  ModelSpec s = gpt2();
+  s.architecture = Architecture::encoder;
+  s.norm_epsilon = 1e-12F;
+  s.activation = Activation::relu;
+  s.branches = Branches::reversible;
+  s.attention.bias = s.attention.out_bias = false;
+  s.attention.shared_query_key = {0, 1};
+  s.attention.hashing = {.chunk = 4, .rounds = 2, .buckets = {2}};
+  s.attention.ring = {.chunk = 3, .before = 2, .after = 1};
+  s.output = output;
+  s.tied = output != Output::tokens;
+  s.unembedding_bias = output == Output::tokens;
+  s.pooler = output == Output::sequence_classes;
+  if (s.pooler) s.labels = {"a", "b", "c"};
+  return s;
+}
+
 const FamilyCase kCases[] = {
     {"vit", [](ModelSpec& s) { s = image_encoder(1); }},
     {"vit",
@@ -421,6 +440,15 @@ const FamilyCase kCases[] = {
        s.positions = Positions::sinusoidal_closed;
        s.embedding_scaled = true;
      }},
+    {"reformer", [](ModelSpec& s) { s = reformer_encoder(Output::tokens); }},
+    {"reformer", [](ModelSpec& s) { s = reformer_encoder(Output::sequence_classes); }},
+    {"reformer",
+     [](ModelSpec& s) {
+       s = reformer_encoder(Output::span);
+       s.attention.shared_query_key.clear();
+       s.attention.hashing = {};
+     }},
+    {"reformer", [](ModelSpec& s) { s = reformer_encoder(Output::embedding); }},
     {"reformer",
      [](ModelSpec& s) {
        s = gpt2();

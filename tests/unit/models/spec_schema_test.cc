@@ -310,8 +310,8 @@ TEST(SpecSchema, KnowsEveryMember) {
   MixerSpec().for_each(KnowsMixer());
   // PEFT's adapter_config.json has the others: ranks, alphas, rank_stabilized, base, adapters.
   EXPECT_EQ(fields_of<LoraSpec>() + 5, members_of<LoraSpec>());
-  // Rotary, relative, and six fields of hashing, whose others follow from the layers.
-  EXPECT_EQ(fields_of<AttentionSpec>() + 3 - 6, members_of<AttentionSpec>());
+  // Rotary, relative, and six fields of hashing and three of the ring, whose others follow from the layers.
+  EXPECT_EQ(fields_of<AttentionSpec>() + 4 - 6 - 3, members_of<AttentionSpec>());
   EXPECT_EQ(members_of<HashedAttention>(), 8U);
   EXPECT_EQ(fields_of<LatentSpec>() + 2 - 2 * members_of<LatentCross>(), members_of<LatentSpec>());
   const size_t of_block = fields_of<AttentionSpec>() + fields_of<RotarySpec>() + fields_of<RelativeSpec>() +

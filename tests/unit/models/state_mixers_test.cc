@@ -62,6 +62,18 @@ TEST(StateMixers, AreRefusedWhereTheyMeanNothing) {
       [] { read("mixer = 'mamba2'\nmamba2_head_width = 16\nmamba2_step_low = 2\nmamba2_step_high = 1\n"); },
       {"mamba2_step_low"});
   expect_error([] { read("mixer = 'random_features'\nrandom_heads = 5\n"); }, {"random_heads", "5 heads"});
+  expect_error([] { read("mixer = 'random_features'\nrandom_unit = true\n"); }, {"random_unit", "fourier"});
+  expect_error([] { read("mixer = 'random_features'\nrandom_epsilon = 1e-4\n"); },
+               {"random_epsilon", "encoders"});
+  expect_error([] { read("heads = 4\ncross_linear = true\n"); }, {"cross_linear", "encoder-decoder"});
+  expect_error(
+      [] { read("heads = 4\narchitecture = 'encoder_decoder'\ncross_linear = true\nkv_heads = 1\n"); },
+      {"cross_linear", "kv_heads"});
+  expect_error([] { read("heads = 4\nring_beyond = 8\n"); }, {"ring_beyond", "block 8"});
+  expect_error([] { read("heads = 4\narchitecture = 'encoder'\nring_after = 1\n"); },
+               {"ring_after", "ring_beyond"});
+  expect_error([] { read("heads = 4\narchitecture = 'encoder'\nring_beyond = 8\npatterns = ['block 4']\n"); },
+               {"ring_beyond", "patterns"});
   expect_error([] { read("mixer = 'random_features'\nrandom_gated = true\narchitecture = 'encoder'\n"); },
                {"random_features", "decoder"});
   expect_error([] { read("mixer = 'attention_free'\naft_form = 'simple'\naft_rank = 3\n"); },
