@@ -16,6 +16,51 @@ int64_t chunks_of(int64_t tokens) {
   return (tokens + kChunk - 1) / kChunk;
 }
 
+constexpr int64_t kBlock = 16;  // rows of a triangular system that are solved one by one
+
+// Rows [begin, end) of a square matrix [m, m], its first `begin` columns.
+Numbers left_of_block(const Numbers& matrix, int64_t m, int64_t begin, int64_t end) {
+  Numbers out((end - begin) * begin);
+  for (int64_t t = begin; t < end; ++t)
+    std::copy_n(matrix.begin() + t * m, begin, out.begin() + (t - begin) * begin);
+  return out;
+}
+// x becomes the u of u_t = x_t + sum_(s < t) system_ts u_s. system [m, m], x [m, width].
+void substitute(const Numbers& system, int64_t m, int64_t width, float* x) {
+  for (int64_t begin = 0; begin < m; begin += kBlock) {
+    const int64_t end = std::min(m, begin + kBlock);
+    if (begin > 0)
+      multiply({.m = end - begin,
+                .n = width,
+                .k = begin,
+                .a = left_of_block(system, m, begin, end).data(),
+                .b = x,
+                .c = x + begin * width,
+                .accumulate = true});
+    for (int64_t t = begin; t < end; ++t)
+      for (int64_t s = begin; s < t; ++s)
+        kernels().axpy(width, system[t * m + s], x + s * width, x + t * width);
+  }
+}
+// x, the gradient of u, becomes that of what substitute() had.
+void substitute_back(const Numbers& system, int64_t m, int64_t width, float* x) {
+  for (int64_t begin = (m - 1) / kBlock * kBlock; begin >= 0; begin -= kBlock) {
+    const int64_t end = std::min(m, begin + kBlock);
+    for (int64_t t = end - 1; t > begin; --t)
+      for (int64_t s = begin; s < t; ++s)
+        kernels().axpy(width, system[t * m + s], x + t * width, x + s * width);
+    if (begin > 0)
+      multiply({.m = begin,
+                .n = width,
+                .k = end - begin,
+                .a = left_of_block(system, m, begin, end).data(),
+                .b = x + begin * width,
+                .c = x,
+                .a_transposed = true,
+                .accumulate = true});
+  }
+}
+
 // A chunk of one head in f32: q, k [m, d_k], v [m, columns].
 class Chunk {
  public:
@@ -106,13 +151,13 @@ class Chunk {
     multiply({.m = m_, .n = d_v, .k = d_k, .a = k.data(), .b = state, .c = recalled.data()});
     for (int64_t t = 0; t < m_; ++t) {
       float *u = v.data() + t * d_v, *row = system.data() + t * m_;
-      for (int64_t s = 0; s < t; ++s) row[s] = beta(t) * factors[t * m_ + s] * similarities[t * m_ + s];
+      for (int64_t s = 0; s < t; ++s) row[s] = -beta(t) * factors[t * m_ + s] * similarities[t * m_ + s];
       for (int64_t j = 0; j < d_v; ++j) {
         missing[t * d_v + j] = u[j] - since_begin_[t] * recalled[t * d_v + j];
         u[j] = beta(t) * missing[t * d_v + j];
       }
-      for (int64_t s = 0; s < t; ++s) kernels().axpy(d_v, -row[s], v.data() + s * d_v, u);
     }
+    substitute(system, m_, d_v, v.data());
   }
   bool delta() const { return p_.in.beta.defined(); }
   float beta(int64_t t) const { return p_.in.beta.data<float>()[(first_ + t) * p_.in.heads + head_]; }
@@ -135,7 +180,7 @@ class Chunk {
 
  public:
   Numbers q, k, v, products, factors, shares;
-  // The delta rule's. similarities [m, m]: k_t . k_s; system: beta_t e^(G_t - G_s) k_t . k_s for s < t. [m,
+  // The delta rule's. similarities [m, m]: k_t . k_s; system: -beta_t e^(G_t - G_s) k_t . k_s for s < t. [m,
   // d_v]: recalled: S^T k_t of the state before the chunk; missing: v_t less what of that is left.
   Numbers similarities, system, recalled, missing;
 
@@ -320,9 +365,7 @@ class BackwardOfHead {
   void of_delta(const float* state) {
     const int64_t m = chunk_.m(), d_k = p_.d_k(), d_v = p_.d_v();
     const Numbers& system = chunk_.system;
-    for (int64_t t = m - 1; t > 0; --t)
-      for (int64_t s = 0; s < t; ++s)
-        kernels().axpy(d_v, -system[t * m + s], dv_.data() + t * d_v, dv_.data() + s * d_v);
+    substitute_back(system, m, d_v, dv_.data());
     Numbers pairs(m * m), of_recalled(m * d_v);
     multiply({.m = m,
               .n = m,
@@ -340,7 +383,7 @@ class BackwardOfHead {
           pair = 0;
           continue;
         }
-        const float factor = chunk_.factors[t * m + s], both = -pair * system[t * m + s];
+        const float factor = chunk_.factors[t * m + s], both = pair * system[t * m + s];
         of_beta -= pair * factor * chunk_.similarities[t * m + s];
         of_sum += both;
         if (chunk_.decays()) of_g_[s] -= both;
