@@ -1,6 +1,7 @@
 // Measures how near attention by random features comes to softmax attention. Prints, for each map and kind of
 // vectors and each number of them, the root of the mean squared error over that of the values' means:
-//   map vectors count error
+//   map vectors deviation count error
+// where `deviation` is that of the scores q . k.
 // bench/random_features_error.py draws the curves.
 #include <fmt/format.h>
 
@@ -26,12 +27,11 @@ Tensor draw(uint64_t seed, double size) {
   return x;
 }
 
-double error(RandomMap map, bool orthogonal, int64_t count) {
+double error(RandomMap map, bool orthogonal, double deviation, int64_t count) {
   const std::vector<int32_t> offsets = {0, kTokens};
   double squares = 0, all = 0;
   for (uint64_t trial = 0; trial < kTrials; ++trial) {
-    // Scores have a standard deviation of 1.
-    const double size = std::pow(static_cast<double>(kWidth), -0.25);
+    const double size = std::sqrt(deviation) * std::pow(static_cast<double>(kWidth), -0.25);
     const Tensor q = draw(3 * trial, size), k = draw(3 * trial + 1, size), v = draw(3 * trial + 2, 1);
     const Tensor want = attention({q, 0, 1, kWidth}, {k, 0, 1, kWidth}, {v, 0, 1, kWidth}, offsets,
                                   KeyLayout::contiguous(offsets), {.mask = Mask::causal(), .dropout = {}});
@@ -65,8 +65,9 @@ int main() {
   for (const auto& [name, map] :
        {std::pair("fourier", qkv::RandomMap::fourier), {"positive", qkv::RandomMap::positive}})
     for (const bool orthogonal : {false, true})
-      for (int64_t count = 16; count <= 4096; count *= 2)
-        fmt::print("{} {} {} {:.5f}\n", name, orthogonal ? "orthogonal" : "independent", count,
-                   qkv::error(map, orthogonal, count));
+      for (const double deviation : {0.25, 1.0})
+        for (int64_t count = 16; count <= 4096; count *= 2)
+          fmt::print("{} {} {} {} {:.5f}\n", name, orthogonal ? "orthogonal" : "independent", deviation,
+                     count, qkv::error(map, orthogonal, deviation, count));
   return 0;
 }
