@@ -51,8 +51,9 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
         const BlockSpec& block = its_spec.block(l);
         if (!block.mixer.attends()) continue;
         const AttentionSpec& a = block.attention;
-        const bool hashes = a.hashes(l) && batch.columns > a.hashing.chunk,
-                   chunks = hashes || (a.rings(l) && batch.columns > a.ring.chunk);
+        const int64_t length = filled(batch.columns, a);
+        const bool hashes = a.hashes(l) && length > a.hashing.chunk,
+                   chunks = hashes || (a.rings(l) && length > a.ring.chunk);
         places_[fmt::format("{}.block.{}.attention.{}", stack, l, chunks ? "chunks" : "probabilities")] = {
             {fmt::format("{}attentions.{}", prefix, next++)}, &batch, &batch, block.attention.heads};
         if (hashes)
@@ -175,16 +176,15 @@ int64_t Collector::chunks_of(const Place& place) const {
 }
 
 // The length that Hugging Face's code fills texts of `columns` tokens up to, for the chunks of all layers.
-int64_t Collector::filled(int64_t columns) const {
+int64_t Collector::filled(int64_t columns, const AttentionSpec& a) {
   int64_t multiple = 1, least = columns;
   const auto take = [&](int64_t chunk) {
     if (chunk == 0) return;
     multiple = std::lcm(multiple, chunk);
     least = std::min(least, chunk);
   };
-  const AttentionSpec& a = spec_.attention;
   for (const Pattern& p : a.patterns) take(p.block);
-  if (spec_.hashes()) take(a.hashing.chunk);
+  if (!a.shared_query_key.empty()) take(a.hashing.chunk);
   take(a.ring.chunk);
   return columns <= least ? columns : (columns + multiple - 1) / multiple * multiple;
 }
@@ -194,8 +194,8 @@ int64_t Collector::filled(int64_t columns) const {
 void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p) {
   const PaddedBatch& batch = *place.rows;
   const Pattern pattern = pattern_of(layer_of(place));
-  const int64_t chunk = pattern.block, before = pattern.neighbours, chunks = filled(batch.columns) / chunk,
-                keys = (before + 1) * chunk;
+  const int64_t chunk = pattern.block, before = pattern.neighbours,
+                chunks = filled(batch.columns, spec_.attention) / chunk, keys = (before + 1) * chunk;
   Tensor& all = found_at(place, {batch.rows, place.heads, chunks, chunk, keys});
   int64_t first = 0;
   for (int64_t i = 0; i < s; ++i) first += batch.lengths[static_cast<size_t>(i)];

@@ -51,7 +51,7 @@ class Collector : public Probe {
   Pattern pattern_of(int64_t layer) const;
   Tensor& found_at(const Place& place, const Shape& shape);
   int64_t chunks_of(const Place& place) const;
-  int64_t filled(int64_t columns) const;
+  static int64_t filled(int64_t columns, const AttentionSpec& a);
   void visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p);
   void add_latents(const Inputs& inputs, bool hidden_states, bool attentions);
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,

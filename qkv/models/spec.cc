@@ -229,6 +229,8 @@ ModelSpec ModelSpec::part(Architecture stack) const {
       return std::ranges::find(layer_kinds, k.name) == layer_kinds.end();
     });
   }
+  s.attention.cross_linear = false;
+  for (BlockKind& k : s.kinds) k.block.attention.cross_linear = false;
   s.encoder = {};
   s.encoder_layers = s.source_vocab_size = 0;
   s.encoder_layer_kinds.clear();

@@ -221,8 +221,7 @@ void check_chunks(const ModelSpec& s, const char* key) {
   check(s.order == Order::stack && s.memory == 0 && s.features.kind == FeatureSpec::Kind::none,
         "model: {} goes with plain texts: not with order {}, memory or features", key, name_of(s.order));
   check(!a.sinks && a.cap == 0 && a.query_growth == 0 && !a.reused_keys && s.mtp.layers == 0,
-        "model: {} does not go with attention_sinks, attention_cap, query_growth, attention_reused_keys and "
-        "mtp",
+        "model: {} does not go with attention_sinks, attention_cap, query_growth, reused_keys and mtp_layers",
         key);
   check(s.positions == Positions::rotary || s.positions == Positions::none || !is_of_blocks(s.positions),
         "model: {} does not go with positions {}, which are added to scores", key, name_of(s.positions));
@@ -237,7 +236,10 @@ void check_ring(const ModelSpec& s) {
         "model: ring_before and ring_after have no effect without ring_beyond");
   if (a.ring.chunk == 0) return;
   check(s.architecture == Architecture::encoder,
-        "model: ring_beyond is for encoders: a decoder has patterns = [\"block {}\"]", a.ring.chunk);
+        "model: ring_beyond is for encoders: a decoder has patterns = [\"block {} neighbours 1\"]",
+        a.ring.chunk);
+  check(std::ranges::find(a.shared_query_key, 0) != a.shared_query_key.end() || a.shared_query_key.empty(),
+        "model: ring_beyond: all layers have a shared_query_key, and none is left for it");
   check_chunks(s, "ring_beyond");
   check(a.patterns.empty() && !a.global_projections && a.head_sizes.empty() && a.kv_heads == a.heads &&
             !a.relative.on(),
@@ -569,6 +571,7 @@ void check_kinds(const ModelSpec& s) {
       // The model as if all its layers were of this kind.
       ModelSpec alike = (of_decoder ? s : s.part(Architecture::encoder)).with_kind(kDefaultKind);
       static_cast<BlockSpec&>(alike) = k.block;
+      if (!of_decoder) alike.attention.cross_linear = false;  // the decoder's alone
       check_fields(alike, of_decoder ? s : alike);
     } catch (const Error& e) {
       fail("model: kind.{}: {}", k.name, e.what());
@@ -577,6 +580,8 @@ void check_kinds(const ModelSpec& s) {
   for (int64_t l = 0; l < s.layers; ++l)
     check(s.kind_of(l) == s.kind_of(s.owner_of(l, s.layers)),
           "model: layer_groups: layers of different kinds do not share weights");
+  check(s.architecture != Architecture::encoder_decoder || !s.hashes(),
+        "model: hashed_beyond is for encoders and for decoders, not for an encoder-decoder");
 }
 
 void check_latents(const ModelSpec& s) {
@@ -587,10 +592,10 @@ void check_latents(const ModelSpec& s) {
   check(s.architecture == Architecture::encoder && s.order == Order::stack && !s.recurrence.any(),
         "model: latents: of an encoder of blocks, in order stack");
   check(s.mixer.get_if<AttentionMixer>() != nullptr && s.kinds.empty() && s.attention.patterns.empty() &&
-            s.attention.shared_query_key.empty() && !s.attention.relative.on() &&
-            !s.attention.global_projections && s.attention.rotary.width == 0,
+            s.attention.shared_query_key.empty() && s.attention.ring.chunk == 0 &&
+            !s.attention.relative.on() && !s.attention.global_projections && s.attention.rotary.width == 0,
         "model: latents see each other by plain attention: not by another mixer, kinds, patterns, "
-        "shared_query_key, relative_attention or rotary positions");
+        "shared_query_key, ring_beyond, relative_attention or rotary positions");
   check(!is_of_blocks(s.positions) && s.distance_bias == Positions::none,
         "model: latents have no positions: they are the tokens', not {}", name_of(s.bias()));
   check(s.norm_placement == NormPlacement::pre && s.branches == Branches::serial && !s.final_norm &&

@@ -372,9 +372,10 @@ Tensor CrossAttention::linearly(const Heads& q, const Context& context) const {
   if (memory != nullptr && memory->filled()) {
     in.k = Tensor::empty({0, in.q.width()}, in.q.dtype());
     in.v = Tensor::empty({0, heads * attention_.spec().d_vo}, in.q.dtype());
-    const KeyLayout rows = memory->layout();
+    const KeyLayout layout = memory->layout();
+    const std::vector<int32_t> rows(layout.blocks.begin(), layout.blocks.end());
     const Tensor first =
-        select_rows(memory->keys().x, std::vector<int32_t>(rows.blocks.begin(), rows.blocks.end()));
+        join_columns(select_rows(own(memory->keys()), rows), select_rows(own(memory->values()), rows));
     return attention_.project(
         fast_weights(in, first, offsets, std::vector<int32_t>(offsets.size(), 0), false).y, context);
   }
@@ -383,17 +384,19 @@ Tensor CrossAttention::linearly(const Heads& q, const Context& context) const {
   in.v = own(v);
   const FastWeightsResult r = fast_weights(in, {}, offsets, context.source_layout.offsets, false);
   if (memory != nullptr) {
-    const Heads row{r.state, 0, 1, r.state.width()};
+    const int64_t half = r.state.width() / 2;
     std::vector<int32_t> each(offsets.size());
     std::iota(each.begin(), each.end(), 0);
-    memory->append(row, row, each);
+    memory->append({r.state, 0, 1, half}, {r.state, half, 1, r.state.width() - half}, each);
   }
   return attention_.project(r.y, context);
 }
 
 std::unique_ptr<SourceState> CrossAttention::make_state(int64_t sequences) const {
   const AttentionSpec& a = attention_.spec();
-  return std::make_unique<SourceState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
+  if (!a.cross_linear) return std::make_unique<SourceState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
+  const int64_t row = a.heads * a.d_qk * (a.d_vo + 1);
+  return std::make_unique<SourceState>(sequences, 1, row / 2, row - row / 2);
 }
 
 }  // namespace qkv

@@ -110,7 +110,8 @@ class CrossAttention : public Sublayer, private Remembering<SourceState> {
   std::unique_ptr<SourceState> make_state(int64_t sequences) const override;
   // Keys and values of the context's source.
   std::pair<Heads, Heads> of_source(const Context& context) const;
-  // Linear attention. It remembers a row for each source: the matrices of its heads.
+  // Linear attention. It remembers a row for each source, the matrices of its heads: half of it as a key,
+  // half as a value.
   Tensor linearly(const Heads& q, const Context& context) const;
 
   Linear q_;

@@ -306,6 +306,8 @@ void check_input(const Problem& p) {
   check(!(in.epsilon && p.delta()), "fast_weights: only sums are normalised");
   check(in.least_divisor >= 0 && (in.least_divisor == 0 || in.epsilon),
         "fast_weights: a least divisor, {}, is of sums that are normalised", in.least_divisor);
+  check(in.divisors == LeastDivisor::of_magnitude || in.least_divisor > 0,
+        "fast_weights: expected a least divisor above 0, got {}", in.least_divisor);
   check(p.marks.empty() || (std::ssize(p.marks) == p.sequences() && p.causal),
         "fast_weights: {} marks in {} sequences", p.marks.size(), p.sequences());
   for (int64_t s = 0; s < std::ssize(p.marks); ++s)

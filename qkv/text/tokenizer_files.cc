@@ -157,7 +157,8 @@ Tokenizer load_directory(const std::string& path) {
   if (has_byte_class(path)) return Tokenizer(load_byte_files(path));
   fail(
       "{}: no tokenizer here: expected tokenizer.json, vocab.json and merges.txt, tokenizer.model, "
-      "spiece.model, sentencepiece.bpe.model, vocab.txt or a .tiktoken file (qkv generate --ids does "
+      "spiece.model, sentencepiece.bpe.model, vocab.txt, a .tiktoken file or a PerceiverTokenizer's "
+      "tokenizer_config.json (qkv generate --ids does "
       "without)",
       path);
 }

@@ -287,7 +287,10 @@ TokenizerParts load_bert_files(const std::string& path) {
 }
 
 bool has_byte_class(const std::string& path) {
-  return NeighbourFiles(path).config().string_or("tokenizer_class", "") == "PerceiverTokenizer";
+  const std::string file = path + "/tokenizer_config.json";
+  if (!file_exists(file)) return false;
+  const Json config = parse_json(read_file(file), file);
+  return JsonField(config, file).string_or("tokenizer_class", "") == "PerceiverTokenizer";
 }
 
 TokenizerParts load_byte_files(const std::string& path) {

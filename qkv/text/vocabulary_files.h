@@ -22,7 +22,7 @@ void save_gpt2_files(const TokenizerParts& parts, const std::string& path);
 // whole.
 TokenizerParts load_bert_files(const std::string& path);
 
-// True if tokenizer_config.json names a class whose tokens are bytes, which has no vocabulary file.
+// True if tokenizer_config.json names PerceiverTokenizer, whose tokens are bytes, without a vocabulary file.
 bool has_byte_class(const std::string& path);
 
 // Loads transformers' PerceiverTokenizer: [PAD], [BOS], [EOS], [MASK], [CLS] and [SEP] under the names that

@@ -131,6 +131,10 @@ Step step_of_attention(const Where& at, const std::string& of) {
   if (of == "probabilities")
     return {"attention", std::string("softmax of the scores") +
                              (a.sinks ? ", a share of which goes to no key (sinks)" : "")};
+  if (of == "heads" && at.cross && a.cross_linear)
+    return {"heads",
+            "Y = [Y^1; ...; Y^H], Y^h = V^h phi(K^h)^T phi(Q^h), divided by the sums of phi(K^h)^T phi(Q^h); "
+            "phi(x) = elu(x) + 1"};
   if (of == "heads")
     return {"heads", std::string("Y = [Y^1; ...; Y^H], Y^h = V^h times the attention of head h") +
                          (!at.cross && a.gated ? ", times sigmoid(W_gate " + at.input + ")" : "")};

@@ -175,6 +175,9 @@ class TrainFromData(CliTest):
         self.ok("fill", "r", stdin="the [MASK] dog\n")
         self.ok("train", "text.txt", "--preset", "reformer", "--set", "train.objective=masked", "--set",
                 "model.architecture=encoder", "--set", "train.out=m", "--dry-run")
+        # Settings that only some of the sizes fit: 256 has no 3 heads.
+        self.ok("train", "text.txt", "--set", "model.width=256", "--set", "train.out=w", "--dry-run")
+        self.refused("train", "text.txt", "--set", "model.width=7", "--set", "train.out=w", status=2, says="7 is not divisible")
         self.refused("train", "text.txt", "--set", "train.objective=masked", "--set", "train.out=n", status=2,
                      says=["text.txt", "train.objective", "encoder"])
 

@@ -101,7 +101,9 @@ ModelSpec read_config(const JsonField& c) {
   } else {
     s.architecture = Architecture::encoder;
     read_head(c, "Reformer", s);
-    check(has_known_head(s),
+    const auto names = c.find("architectures");
+    const bool named = names && names->size() > 0;
+    check(has_known_head(s) && (!named || names->at(0).string() == "Reformer" + head_name(s)),
           "{}: architectures: of Reformer's encoders only ReformerForMaskedLM, ForSequenceClassification, "
           "ForQuestionAnswering and Model are supported",
           c.place());

@@ -45,6 +45,7 @@ MixerCost cross_attention_cost(const ModelSpec& spec) {
                 features = 2 * a.heads * a.d_qk, state = a.heads * a.d_qk * (a.d_vo + 1);
   return {.projected = qkv + features,
           .out = out,
+          .kept_f32 = state / 32,  // states, one for so many steps
           .multiplications = spec.width * qkv + out * spec.width + 2 * state};
 }
 

@@ -27,13 +27,13 @@ struct LinearAttentionMixer {
       m.heads, Integers{1, 1024});
     v({.name = "linear_features",
        .help = "linear_attention: map of queries and keys: identity, elu (elu(x) + 1), relu, shares (elu "
-               "divided by its sum), unit (length 1)",
+               "divided by its sum), unit (length 1), near_unit (x / (|x| + 0.001))",
        .weights = WithWeights::kept,
        .since = 19},
       m.features);
     v({.name = "linear_normalised",
        .help = "linear_attention: divide by the sum of similarities, which must be positive",
-       .derived = "true (false with identity and unit)",
+       .derived = "true (false with identity, unit and near_unit)",
        .weights = WithWeights::kept,
        .since = 19},
       m.normalised);

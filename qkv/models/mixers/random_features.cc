@@ -33,7 +33,7 @@ MixerCost RandomFeaturesMixer::cost(const ModelSpec& s, bool /*causal*/) const {
                 state = features * (d / heads + 1) + heads, inputs = 2 * features + d + 2 * heads;
   return {.projected = 4 * d,
           .out = d,
-          .kept_f32 = 5 * d + 2 * products + 4 * inputs + features + state / 32,
+          .kept_f32 = (unit ? 7 : 5) * d + 2 * products + 4 * inputs + features + state / 32,
           .again_f32 = inputs,
           .multiplications = 4 * d * d + 2 * count * d + 2 * state,
           .state = 2 * state + 2 * ReplayedState::kKept * inputs};

@@ -467,6 +467,24 @@ TrainConfig complete(const std::string& toml, const SuggestOptions& o, const Dim
   return c;
 }
 
+// Calls f(size) until it throws no Error, and returns its result; rethrows the first Error if all sizes
+// throw.
+template <typename F>
+TrainConfig of_fitting_size(const F& f) {
+  std::exception_ptr refused;
+  for (const Size& size : kSizes) try {
+      return f(size);
+    } catch (const Error&) {
+      if (!refused) refused = std::current_exception();
+    }
+  std::rethrow_exception(refused);
+}
+
+double tokens_of_step(const TrainConfig& c) {
+  return static_cast<double>(
+      c.accumulate * (c.objective == Objective::next_token ? c.batch * c.window_length() : c.batch_tokens));
+}
+
 // A decoder of this size, whose speed stands in for other kinds of models.
 TrainConfig decoder_like(const Dimensions& s, const Size& size) {
   TrainConfig c;
@@ -511,8 +529,12 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
                                             : Architecture::decoder;
   if (look.kind == DataKind::text) {
     // The user's settings may choose another objective or, with a preset, another architecture.
-    const std::string text = fmt::format("[data]\ntrain = {}\n", OrderedJson(o.data).dump());
-    const TrainConfig wished = parse_train_config(text, o.data, o.settings);
+    const TrainConfig wished = of_fitting_size([&](const Size& size) {
+      return parse_train_config(
+          fmt::format("[data]\ntrain = {}\n[model]\nwidth = {}\nlayers = {}\nheads = {}\n",
+                      OrderedJson(o.data).dump(), size.width, size.layers, size.heads),
+          o.data, o.settings);
+    });
     architecture = wished.model.architecture;
     shape.windows = wished.objective == Objective::next_token;
   }
@@ -521,20 +543,28 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
   const auto toml = [&](const Size& size, int64_t steps, const std::string& about) {
     return toml_of(o, look, shape, size, steps, about, folder);
   };
-  // The largest model that the data are enough for, and that sees enough of them in the time.
+  // The largest model that the settings fit, that the data are enough for, and that sees enough of them in
+  // the time.
   const double speed = operations_per_second(decoder_like(shape, kSizes[2]));
-  const Size* best = kSizes;
-  for (const Size& size : kSizes) {
+  const Size* best = nullptr;
+  of_fitting_size([&](const Size& size) {
     const TrainConfig c = complete(toml(size, 1000, ""), o, shape, look);
-    const double step_tokens = static_cast<double>(shape.batch_tokens);
-    const double seen = seconds * speed / flops_per_step(c, c.batch) * step_tokens;
-    const double enough = std::min(5 * size.parameters(), 5 * look.tokens);
-    if (size.parameters() <= 8 * look.tokens && seen >= enough) best = &size;
+    best = &size;
+    return c;
+  });
+  for (const Size* size = best + 1; size != std::end(kSizes); ++size) {
+    try {
+      const TrainConfig c = complete(toml(*size, 1000, ""), o, shape, look);
+      const double seen = seconds * speed / flops_per_step(c, c.batch) * tokens_of_step(c);
+      const double enough = std::min(5 * size->parameters(), 5 * look.tokens);
+      if (size->parameters() <= 8 * look.tokens && seen >= enough) best = size;
+    } catch (const Error&) {  // the settings do not fit this size
+    }
   }
   const TrainConfig chosen = complete(toml(*best, 1000, ""), o, shape, look);
   const double rate = operations_per_second(decoder_like(shape, *best));
   const double step_seconds = flops_per_step(chosen, chosen.batch) / rate;
-  const double per_pass = std::max(1.0, look.tokens * 0.9 / static_cast<double>(shape.batch_tokens));
+  const double per_pass = std::max(1.0, look.tokens * 0.9 / tokens_of_step(chosen));
   const double by_time = seconds / step_seconds, by_passes = std::max(200.0, shape.passes * per_pass);
   const auto steps = static_cast<int64_t>(std::max(10.0, std::min(by_time, by_passes)));
   const auto done = static_cast<double>(steps);

@@ -74,6 +74,17 @@ TEST(StateMixers, AreRefusedWhereTheyMeanNothing) {
                {"ring_after", "ring_beyond"});
   expect_error([] { read("heads = 4\narchitecture = 'encoder'\nring_beyond = 8\npatterns = ['block 4']\n"); },
                {"ring_beyond", "patterns"});
+  expect_error([] { read("heads = 4\narchitecture = 'encoder'\nring_beyond = 8\nshared_query_key = [1]\n"); },
+               {"ring_beyond", "shared_query_key"});
+  expect_error([] { read("heads = 4\narchitecture = 'encoder'\nlatents = 4\nring_beyond = 2\n"); },
+               {"latents", "ring_beyond"});
+  expect_error(
+      [] {
+        read(
+            "heads = 4\narchitecture = 'encoder_decoder'\nencoder_layers = 2\nencoder_layer_kinds = ['a']\n"
+            "[model.kind.a]\nshared_query_key = [1]\nhashed_beyond = 4\n");
+      },
+      {"hashed_beyond", "encoder-decoder"});
   expect_error([] { read("mixer = 'random_features'\nrandom_gated = true\narchitecture = 'encoder'\n"); },
                {"random_features", "decoder"});
   expect_error([] { read("mixer = 'attention_free'\naft_form = 'simple'\naft_rank = 3\n"); },
