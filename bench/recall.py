@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tasks that tell positions and kinds of attention apart: copying a sequence, and recalling the values of keys (after Arora et
-al. 2023: here of all keys, in the alphabet's order, as a single question is learnt by none in so few steps), at lengths
-that training had and at longer ones. A table of exact matches of whole answers, in percent; one seed.
+"""Tasks that tell positions, kinds of attention and mixers apart: copying a sequence; recalling the values of keys (after Arora et
+al. 2023: here of all keys, in the alphabet's order, as a single question is learnt by none in so few steps); and remembering one pair
+of a key and a value from before many words that say nothing ("far"). Each at lengths that training had and at longer ones. A table of
+exact matches of whole answers, in percent; one seed.
 
-    bench/recall.py [--qkv build/qkv] [--steps 3000] [--threads 2] [--only REGEX]
+    bench/recall.py [--qkv build/qkv] [--steps 3000] [--threads 2] [--only REGEX] [--tasks copy recall far]
 """
 import argparse
 import json
@@ -45,14 +46,15 @@ VARIATIONS = [
     ("AFT, full", "mixer=attention_free"),
     ("learned, hashed in chunks of 16", "shared_query_key=[1] hashed_beyond=16 hash_rounds=2"),
 ]
-TASKS = {  # lengths in training, at the test
-    "copy": (range(4, 17), [8, 16, 20, 32]),
-    "recall": (range(2, 9), [4, 8, 10, 16]),
+TASKS = {  # lengths in training, at the test, and the model's context
+    "copy": (range(4, 17), [8, 16, 20, 32], 96),
+    "recall": (range(2, 9), [4, 8, 10, 16], 96),
+    "far": (range(40, 201), [50, 200, 400], 512),
 }
 CONFIG = """
 data = { train = "train.tsv", valid_fraction = 0.02, cache = false }
 tokenizer = { type = "word", vocab_size = 64 }
-model = { architecture = "decoder", order = "stack", context = 96, width = 64, layers = 2, heads = 4 }
+model = { architecture = "decoder", order = "stack", context = CONTEXT, width = 64, layers = 2, heads = 4 }
 train = { objective = "sequence_to_sequence", batch_tokens = 2048, learning_rate = 2e-3, eval_every = 1000 }
 """
 
@@ -61,6 +63,9 @@ def example(task, length, rng):
     if task == "copy":
         letters = " ".join(rng.choice(string.ascii_lowercase) for _ in range(length))
         return letters, letters
+    if task == "far":
+        key, value = rng.choice(string.ascii_lowercase), rng.choice(string.digits)
+        return " ".join([key, value, *(rng.choice("ABCDEFGH") for _ in range(length)), key]), value
     keys = rng.sample(string.ascii_lowercase, length)
     values = [rng.choice(string.digits) for _ in keys]
     pairs = [f"{k} {v}" for k, v in zip(keys, values)]
@@ -86,22 +91,24 @@ def main():
     parser.add_argument("--steps", default=3000, type=int)
     parser.add_argument("--threads", default=2, type=int)
     parser.add_argument("--only", default=".")
+    parser.add_argument("--tasks", default=list(TASKS), nargs="+", choices=list(TASKS))
     options = parser.parse_args()
-    print("| variation | " + " | ".join(f"{task} {n}" for task, (_, tests) in TASKS.items() for n in tests) + " |")
-    print("|---" * (1 + sum(len(tests) for _, tests in TASKS.values())) + "|", flush=True)
+    tasks = {task: TASKS[task] for task in options.tasks}
+    print("| variation | " + " | ".join(f"{task} {n}" for task, (_, tests, _) in tasks.items() for n in tests) + " |")
+    print("|---" * (1 + sum(len(tests) for _, tests, _ in tasks.values())) + "|", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
-        for task, (lengths, tests) in TASKS.items():
+        for task, (lengths, tests, context) in tasks.items():
             folder = pathlib.Path(scratch) / task
             folder.mkdir()
             write(folder / "train.tsv", task, lengths, 30000, 1)
             for n in tests:
                 write(folder / f"test{n}.tsv", task, [n], 300, 1000 + n)
-            (folder / "run.toml").write_text(CONFIG)
+            (folder / "run.toml").write_text(CONFIG.replace("CONTEXT", str(context)))
         for name, keys in VARIATIONS:
             if not re.search(options.only, name):
                 continue
             cells = []
-            for task, (_, tests) in TASKS.items():
+            for task, (_, tests, _) in tasks.items():
                 folder = pathlib.Path(scratch) / task
                 settings = [s for key in keys.split() for s in ("--set", "model." + key.replace("~", " "))]
                 run(folder, options.qkv, "train", "run.toml", "--overwrite", "--threads", options.threads, "--set",
