@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "formal/attention.h"
@@ -58,7 +59,9 @@ Matrix<double> sightings(const Hashing& h, const Matrix<double>& R, const Matrix
                          const MaskMatrix& Mask) {
   struct Place {
     Index round, bucket, t;
-    auto operator<=>(const Place&) const = default;
+    bool operator<(const Place& other) const {
+      return std::tie(round, bucket, t) < std::tie(other.round, other.bucket, other.t);
+    }
   };
   const Index l = Q.cols(), all = h.filled(l),
               last = std::accumulate(h.buckets.begin(), h.buckets.end(), Index{1},

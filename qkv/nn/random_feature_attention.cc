@@ -64,7 +64,8 @@ RandomFeatures RandomFeatureAttention::features_of(const Linear& map, bool keys,
     return {random_features(spec_.map, unit, vectors, spec_.heads).features,
             Tensor::zeros({x.dim(0), spec_.heads}, DType::f32)};
   }
-  const float scale = 1 / std::sqrt(std::sqrt(static_cast<float>(width_ / spec_.heads)));
+  const int64_t d = width_ / spec_.heads;
+  const float scale = 1 / std::sqrt(std::sqrt(static_cast<float>(d)));
   if (spec_.epsilon > 0)
     return {
         raised_features(scaled(rows, scale), vectors, spec_.heads, spec_.epsilon,
