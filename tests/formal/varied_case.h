@@ -1,6 +1,7 @@
 // Random small models of random variations, in the notations of formal/variations.h and of the engine.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -100,6 +101,9 @@ void expect_loss_and_gradients(const VariedCase<Theta>& c, const ModelInput& inp
 
 // Whichever family says it: the same model comes back from disk.
 void expect_back_from_disk(const Transformer& model, unsigned seed);
+
+// The variations that models of this architecture may have, each true where the spec has it.
+std::map<std::string, bool> variations_of(const ModelSpec& s);
 
 // Some of the seeds of a suite have each variation that this architecture may have.
 void expect_each_drawn(Architecture architecture);

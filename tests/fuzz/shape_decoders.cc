@@ -116,12 +116,7 @@ std::span<const ShapeFamily> decoder_shapes() {
          s.axial_width = d.between(1, s.width - 1);
          s.attention.patterns = {{.block = d.between(1, 6), .neighbours = d.between(0, 2)}, {}};
          s.attention.shared_query_key = {0, 1};
-         s.attention.hashing = {.chunk = d.between(1, s.context),
-                                .before = d.between(0, 2),
-                                .after = d.between(0, 1),
-                                .rounds = d.between(1, 3),
-                                .buckets = {2 * d.between(1, 4)}};
-         if (d.between(0, 1) == 1) s.attention.hashing.buckets.push_back(2 * d.between(1, 3));
+         s.attention.hashing = hashes(d, s.context);
          return s;
        }},
   };

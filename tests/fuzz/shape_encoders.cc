@@ -162,11 +162,7 @@ std::span<const ShapeFamily> encoder_shapes() {
              .chunk = d.between(1, s.context), .before = d.between(0, 2), .after = d.between(0, 2)};
          if (d.chance(0.6)) {
            s.attention.shared_query_key = {0, 1};
-           s.attention.hashing = {.chunk = d.between(1, s.context),
-                                  .before = d.between(0, 2),
-                                  .after = d.between(0, 1),
-                                  .rounds = d.between(1, 3),
-                                  .buckets = {2 * d.between(1, 4)}};
+           s.attention.hashing = hashes(d, s.context);
          }
          end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::span});
          s.pooler = s.output == Output::sequence_classes;

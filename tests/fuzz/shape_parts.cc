@@ -173,6 +173,16 @@ void scale_angles(ModelSpec& s, Draw& d) {
   }
 }
 
+HashedAttention hashes(Draw& d, int64_t longest) {
+  HashedAttention h{.chunk = d.between(1, longest),
+                    .before = d.between(0, 2),
+                    .after = d.between(0, 2),
+                    .rounds = d.between(1, 3),
+                    .buckets = {2 * d.between(1, 4)}};
+  if (d.chance(0.5)) h.buckets.push_back(2 * d.between(1, 3));
+  return h;
+}
+
 ExpertsSpec experts(Draw& d) {
   ExpertsSpec e;
   e.count = d.between(1, 7);
@@ -426,13 +436,10 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) {
       s.attention.kv_heads = s.attention.heads;
       s.attention.shared_query_key = d.of<std::vector<int64_t>>({{1}, {0, 1}, {1, 1, 0}});
-      if (d.chance(0.5))
-        s.attention.hashing = {.chunk = d.between(1, 6),
-                               .before = d.between(0, 2),
-                               .after = d.between(0, 2),
-                               .rounds = d.between(1, 3),
-                               .buckets = {2 * d.between(1, 3)},
-                               .same_bucket = d.chance(0.5)};
+      if (d.chance(0.5)) {
+        s.attention.hashing = hashes(d, 6);
+        s.attention.hashing.same_bucket = d.chance(0.5);
+      }
     },
     [](ModelSpec& s, Draw& d) {
       s.attention.kv_heads = s.attention.heads;

@@ -47,6 +47,9 @@ void relate(ModelSpec& s, Draw& d);
 
 ExpertsSpec experts(Draw& d);
 
+// Hashes whose chunks have up to `longest` tokens.
+HashedAttention hashes(Draw& d, int64_t longest);
+
 // Makes up to `most` changes that apply to any model. The family's config.json need not be able to express
 // them.
 void vary(ModelSpec& s, Draw& d, int64_t most);
