@@ -100,7 +100,7 @@ void run(const Options& o) {
   auto model = std::make_unique<Transformer>(spec);
   if (o.lora > 0)
     for (Parameter& p : model->parameters().all()) p.frozen = !Adapters::is_adapter(p.name);
-  TrainingState training(std::move(model), StepConfig{}, t, 1, o.recompute);
+  TrainingState training(std::move(model), StepConfig{}, {.compute = t, .seed = 1, .recompute = o.recompute});
   TokenStream stream;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < rows + 1; ++i)

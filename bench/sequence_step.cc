@@ -72,7 +72,7 @@ void draw(const Options& o, uint32_t site, Indices& ids, Layout& layout) {
 void report_step(const Options& o, const ModelSpec& spec, const Batch& batch, DType t, float smoothing) {
   StepConfig config;
   config.terms.label_smoothing = smoothing;
-  TrainingState training(std::make_unique<Transformer>(spec), config, t, 1);
+  TrainingState training(std::make_unique<Transformer>(spec), config, {.compute = t, .seed = 1});
   const double ms = milliseconds(o.steps, [&](int64_t step) { training.step({batch}, step, 1000); });
   fmt::print("step {:.1f}\ntokens_per_second {:.0f}\n", ms,
              static_cast<double>(batch.layout.rows()) / ms * 1e3);

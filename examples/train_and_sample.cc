@@ -30,9 +30,7 @@ int main(int argc, char** argv) {
     const auto vocab_size = static_cast<int64_t>(tokenizer.vocab_size());
     const auto spec = qkv::gpt2_spec(vocab_size, context, /*width=*/64, /*layers=*/2, /*heads=*/4);
     qkv::TrainingState training(std::make_unique<qkv::Transformer>(spec),
-                                {.schedule = {.learning_rate = 5e-3, .warmup_steps = 20}}, qkv::DType::f32,
-                                seed,
-                                /*recompute=*/false);
+                                {.schedule = {.learning_rate = 5e-3, .warmup_steps = 20}}, {.seed = seed});
     const qkv::RandomWindows windows(stream, context, seed);
     for (int64_t step = 1; step <= steps; ++step) {
       const auto result = training.step({windows.batch(step, 0, batch)}, step, steps);

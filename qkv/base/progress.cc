@@ -46,13 +46,15 @@ size_t shown_width(std::string_view text) {
 
 }  // namespace
 
-Progress::Progress(double seconds) : terminal_(::isatty(STDERR_FILENO) != 0), interval_(seconds) {}
+Progress::Progress(double seconds, bool silent)
+    : terminal_(::isatty(STDERR_FILENO) != 0), silent_(silent), interval_(seconds) {}
 
 Progress::~Progress() {
   if (open_) std::fputc('\n', stderr);
 }
 
 void Progress::update(const std::string& line) {
+  if (silent_) return;
   const auto now = std::chrono::steady_clock::now();
   if (terminal_) {
     if (now - last_ < std::chrono::milliseconds(100)) return;
@@ -78,6 +80,7 @@ std::string Progress::strong(const std::string& text) const {
 }
 
 void Progress::note(const std::string& line) {
+  if (silent_) return;
   const std::string text = terminal_ ? wrapped(line, line_capacity()) : line;
   std::fprintf(stderr, open_ ? "\r\033[K%s\n" : "%s\n", text.c_str());
   std::fflush(stderr);

@@ -18,8 +18,8 @@ struct LinePart {
 // The progress line of one task. The destructor ends the line on a terminal.
 class Progress {
  public:
-  // In a pipe, prints at most one line every `seconds`.
-  explicit Progress(double seconds = 10);
+  // In a pipe, prints at most one line every `seconds`. `silent`: prints nothing at all.
+  explicit Progress(double seconds = 10, bool silent = false);
   ~Progress();
   // Shows `line` instead of the last one. It is cut to the terminal's width, because wrapped lines cannot
   // be rewritten.
@@ -32,7 +32,7 @@ class Progress {
   bool terminal() const { return terminal_; }
 
  private:
-  bool terminal_;
+  bool terminal_, silent_;
   bool open_ = false;  // the terminal shows a line to be rewritten
   std::chrono::duration<double> interval_;
   std::chrono::steady_clock::time_point last_;

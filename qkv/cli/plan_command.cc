@@ -43,7 +43,7 @@ Plan plan_of(TrainConfig& config, bool timed) {
   const auto is_of_windows = [](const MixedSet& set) { return set.objective == Objective::next_token; };
   if (windows || std::ranges::any_of(config.mix, is_of_windows))
     p.largest_batch = largest_batch(config, p.limit);
-  p.batch = config.batch == 0 ? std::max<int64_t>(1, p.largest_batch.value_or(1)) : config.batch;
+  p.batch = config.batch == 0 ? std::max<int64_t>(1, p.largest_batch.value_or(1)) : config.windows_of_pass();
   if (!windows && (config.mix.empty() || !std::ranges::all_of(config.mix, is_of_windows)))
     p.largest_batch_tokens = largest_batch_tokens(config, p.batch, p.limit);
   find_steps(config, *task, p.batch);
@@ -82,7 +82,7 @@ void print_json(const TrainConfig& config, const Plan& p) {
 void print_text(const TrainConfig& config, const Plan& p) {
   const bool windows = config.objective == Objective::next_token && config.mix.empty();
   const std::string of =
-      windows ? fmt::format(" ({} x {} x {})", p.batch, config.accumulate, config.window_length())
+      windows ? fmt::format(" ({} x {} x {})", p.batch, config.passes(), config.window_length())
               : " on average";
   const std::string passes =
       p.passes > 0 ? fmt::format(": {:.2f} passes over the {}", p.passes, windows ? "text" : "data") : "";

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
+#include "qkv/base/communicator.h"
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
@@ -28,6 +30,7 @@ struct Options {
   std::string config, preset, size;
   std::vector<std::string> set;
   bool resume = false, overwrite = false, dry_run = false;
+  double rank_timeout_s = 1800;
 };
 
 // The configuration of the run in a folder, which is to be continued.
@@ -45,7 +48,7 @@ TrainConfig config_of_run(std::string dir, bool resume, std::vector<std::string>
 }
 
 // A configuration that fits a file of data, or that of the run which such a one has begun.
-TrainConfig config_of_data(const Options& o, std::vector<std::string> set) {
+TrainConfig config_of_data(const Options& o, std::vector<std::string> set, Communicator& ranks) {
   if (!o.size.empty())
     throw UsageError("--size: " + o.config +
                      " is data, and qkv chooses the size: write a configuration with " +
@@ -62,39 +65,59 @@ TrainConfig config_of_data(const Options& o, std::vector<std::string> set) {
           "{} holds a run already: continue it with --resume, replace it with --overwrite, or choose another "
           "folder with --set train.out=DIR",
           dir);
-  const SuggestedConfig made = suggest_config(wishes);
-  fmt::print(stderr, "{} (to change this: qkv init)\n", made.about);
-  return parse_train_config(made.toml, o.config, set);
+  std::string toml;
+  if (ranks.leads()) {  // it measures, which no two ranks do alike
+    const SuggestedConfig made = suggest_config(wishes);
+    fmt::print(stderr, "{} (to change this: qkv init)\n", made.about);
+    toml = made.toml;
+  }
+  return parse_train_config(ranks.broadcast(toml), o.config, set);
 }
 
 // The configuration of a file, of data or of a run.
-TrainConfig config_of(const Options& o, std::vector<std::string> set) {
+TrainConfig config_of(const Options& o, std::vector<std::string> set, Communicator& ranks) {
   if (std::filesystem::is_directory(o.config)) return config_of_run(o.config, o.resume, std::move(set));
-  if (is_data_file(o.config)) return config_of_data(o, std::move(set));
+  if (is_data_file(o.config)) return config_of_data(o, std::move(set), ranks);
   return read_train_config(o.config, set);
 }
 
-void run(const Options& o) {
+void run_on(const Options& o, Communicator& ranks) {
   std::vector<std::string> set = o.set;
   for (const auto& [key, value] : {std::pair("preset", o.preset), {"size", o.size}})
     if (!value.empty()) set.push_back(fmt::format("model.{}=\"{}\"", key, value));
-  const TrainConfig config = config_of(o, set);
+  const TrainConfig config = config_of(o, set, ranks);
   const bool folds = config.data.folds > 0 && config.data.fold == 0;
   const StartMode mode = o.resume ? StartMode::resume : o.overwrite ? StartMode::overwrite : StartMode::fresh;
   if (o.dry_run) {
+    if (!ranks.leads()) return;
     rehearse(folds ? config_of_fold(config, 1) : config, mode);
     const CorpusCache cache(config.data.cache);
     fmt::print(stderr, "Configuration is valid; no run was written{}.\n",
                cache.folder().empty() ? "" : fmt::format(" (tokens are cached in {})", cache.folder()));
     return;
   }
+  check(!folds || ranks.alone(), "data.folds: several ranks train one fold at a time: name it by data.fold");
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
+  if (!ranks.alone()) std::signal(SIGUSR1, ask_to_stop);  // mpirun passes it on to all ranks
   const auto stop = [] { return stop_asked != 0; };
   if (!folds)
-    train(config, mode, stop);
+    train(config, mode, stop, ranks);
   else if (const auto scores = cross_validate(config, mode, stop))
     print(table_text(fold_rows(*scores)));
+}
+
+void run(const Options& o) {
+  std::unique_ptr<Communicator> mpi = mpi_communicator(o.rank_timeout_s);
+  if (mpi == nullptr) return run_on(o, single_process());
+  try {
+    run_on(o, *mpi);
+  } catch (const std::exception& e) {
+    for (const std::string& line : mpi->fail_together(e.what())) fmt::print(stderr, "qkv: {}\n", line);
+    const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr;
+    mpi.reset();
+    std::quick_exit(usage ? 2 : 1);  // main() would print the line again, on every rank
+  }
 }
 
 }  // namespace
@@ -112,6 +135,9 @@ void add_train_command(Command& app) {
   c->add_option("--size", o->size, "Size of the preset: tiny (width 128), small (384) or base (768)");
   auto* resume = c->add_flag("--resume", o->resume, "Continue from the checkpoint in train.out");
   c->add_flag("--dry-run", o->dry_run, "Check files, tokenizer, memory and output without training");
+  c->add_option("--rank-timeout", o->rank_timeout_s,
+                "With mpirun: seconds to wait for another rank before the run ends with an error")
+      ->range(1.0, 1e6);
   c->add_flag("--overwrite", o->overwrite, "Replace the run in train.out")->excludes(resume);
   c->footer("Settings that most runs need (qkv config explains all of them):\n\n" + lines_of(common_keys()) +
             "\nCtrl-C finishes the step, saves a checkpoint and exits; --resume continues bit for bit.\n"
@@ -119,6 +145,7 @@ void add_train_command(Command& app) {
             "schedules stretch over N steps. You may also change eval_every, patience and logging settings.\n"
             "data.folds = 5 runs cross-validation; to predict with all five models, use\n"
             "qkv classify runs/x/fold-1 --ensemble runs/x/fold-2 ...\n"
+            "On several machines: mpirun -n N qkv train CONFIG, with train.shards of at least N.\n"
             "Examples: qkv train my.txt\n"
             "          qkv train my.toml --set train.steps=200\n"
             "          qkv train my.toml --preset llama --size small");

@@ -16,15 +16,20 @@
 namespace qkv {
 namespace {
 
+// Batches of texts of similar lengths.
+std::vector<std::vector<int64_t>> batches_of(const std::vector<EncodedText>& texts, int64_t tokens) {
+  std::vector<int64_t> lengths;
+  for (const EncodedText& t : texts) lengths.push_back(static_cast<int64_t>(t.encoding.size()));
+  return batches_by_length(lengths, tokens);
+}
+
 // Calls f(texts of a batch, the batch, its hidden states) for batches of similar lengths. `mask`: the mask
 // token, which is hidden from a model trained on permutations; -1: texts have none.
 void for_batches(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens,
                  const std::function<void(const std::vector<int64_t>&, const ModelInput&, const Tensor&)>& f,
                  int32_t mask = -1) {
   const NoGrad guard;
-  std::vector<int64_t> lengths;
-  for (const EncodedText& t : texts) lengths.push_back(static_cast<int64_t>(t.encoding.size()));
-  for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
+  for (const std::vector<int64_t>& which : batches_of(texts, tokens)) {
     ModelInput input = input_of(texts, which);
     if (mask >= 0 && model.spec().order == Order::permuted) input.visibility = ranks_without(input.ids, mask);
     f(which, input, model.hidden(input, {}));
@@ -34,20 +39,39 @@ void for_batches(const Transformer& model, const std::vector<EncodedText>& texts
 }  // namespace
 
 std::vector<Tensor> class_scores(const Transformer& model, const std::vector<EncodedText>& texts,
-                                 int64_t tokens) {
+                                 int64_t tokens, Communicator& ranks) {
+  const NoGrad guard;
+  const Output output = model.spec().output;
+  const bool one_row = output == Output::sequence_classes || output == Output::tokens;
+  const auto batches = batches_of(texts, tokens);
   std::vector<Tensor> out(texts.size());
-  for_batches(model, texts, tokens,
-              [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {
-                const Tensor scores = model.classes(hidden, input, {});
-                for (size_t i = 0; i < which.size(); ++i) {
-                  const auto s = static_cast<int64_t>(i);
-                  const Output output = model.spec().output;
-                  out[which[i]] =
-                      output == Output::sequence_classes || output == Output::tokens
-                          ? scores.slice_rows(s, s + 1)
-                          : scores.slice_rows(input.layout.offsets[i], input.layout.offsets[i + 1]);
-                }
-              });
+  const auto scores = ranks.share(std::ssize(batches), [&](int64_t i) {
+    const std::vector<int64_t>& which = batches[static_cast<size_t>(i)];
+    const ModelInput input = input_of(texts, which);
+    const Tensor all = model.classes(model.hidden(input, {}), input, {});
+    for (size_t t = 0; t < which.size() && ranks.alone(); ++t) {
+      const auto s = static_cast<int64_t>(t);
+      out[static_cast<size_t>(which[t])] =
+          one_row ? all.slice_rows(s, s + 1)
+                  : all.slice_rows(input.layout.offsets[t], input.layout.offsets[t + 1]);
+    }
+    if (ranks.alone()) return std::vector<double>();
+    const auto values = all.values<float>();
+    return std::vector<double>(values.begin(), values.end());
+  });
+  for (size_t b = 0; b < batches.size() && !ranks.alone(); ++b) {
+    int64_t rows = 0;
+    const auto rows_of = [&](int64_t t) {
+      return one_row ? int64_t{1} : std::ssize(texts[static_cast<size_t>(t)].encoding.ids);
+    };
+    for (const int64_t t : batches[b]) rows += rows_of(t);
+    const int64_t width = std::ssize(scores[b]) / rows;
+    auto from = scores[b].begin();
+    for (const int64_t t : batches[b]) {
+      Tensor& to = out[static_cast<size_t>(t)] = Tensor::empty({rows_of(t), width}, DType::f32);
+      for (float& x : to.mutable_values<float>()) x = static_cast<float>(*from++);
+    }
+  }
   return out;
 }
 

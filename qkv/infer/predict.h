@@ -6,15 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "qkv/base/communicator.h"
 #include "qkv/infer/encode.h"
 #include "qkv/models/transformer.h"
 
 namespace qkv {
 
 // The scores of each text before the softmax: f32 [1, C], for token classes [tokens, C], for spans [tokens,
-// 2]. Texts of similar length are batched, about `tokens` tokens at a time.
+// 2]. Texts of similar length are batched, about `tokens` tokens at a time. Ranks divide the batches.
 std::vector<Tensor> class_scores(const Transformer& model, const std::vector<EncodedText>& texts,
-                                 int64_t tokens = 4096);
+                                 int64_t tokens = 4096, Communicator& ranks = single_process());
 
 // The scores [1, C] of a question's choices, of those [1, 1] of each.
 Tensor scores_of_choices(std::span<const Tensor> each);

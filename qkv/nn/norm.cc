@@ -22,6 +22,7 @@ Norm::Norm(Parameters& parameters, const std::string& name, int64_t width, const
     mean_ = add("mean", width, Initializer::Kind::zeros);
     variance_ = add("variance", width, Initializer::Kind::ones);
     mean_->learned = variance_->learned = false;
+    mean_->averaged = variance_->averaged = true;
   }
   if (spec.kind == layer_plain || plus_one) ones_ = Tensor::of({width}, std::vector<float>(width, 1.0F));
   if (spec.kind == layer_plain || spec.kind == layer_scale) zeros_ = Tensor::zeros({width}, DType::f32);

@@ -41,6 +41,7 @@ struct Parameter {
   std::shared_ptr<Leaf> leaf = {};  // null if there is no gradient
   float rate = 1;                   // factor on the learning rate; 0: it stays as it is
   bool learned = true;              // false: it moves without a gradient (running averages)
+  bool averaged = false;            // passes move it towards what they see (batch norms' averages)
   bool product = false;             // weight of a linear layer that an adapter may change
   bool frozen = false;              // never changes, has no gradient; to be set before prepare_training()
   bool any_type = false;            // read through weight() alone: it may be packed

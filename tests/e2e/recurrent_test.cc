@@ -100,7 +100,7 @@ TEST_P(RecurrentTranslation, TheMemoryPlanIsWhatAStepTakes) {
     trim_memory_pool();
     const auto before = static_cast<double>(memory_use().in_use);
     reset_peak_memory();
-    TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, false);
+    TrainingState t(std::make_unique<Transformer>(c.model), c.step, {.compute = c.compute(), .seed = 1});
     const std::vector<int32_t> lengths(64, 32);
     Batch batch;
     batch.ids = batch.source = batch.targets = Indices::zeros(2048);

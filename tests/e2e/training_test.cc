@@ -93,7 +93,7 @@ TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
   config.schedule.warmup_steps = 0;
   config.clip = 0;
   const auto trained = [&](int parts) {
-    TrainingState t(std::make_unique<Transformer>(small_spec(0.3F)), config, DType::f32, 5, false);
+    TrainingState t(std::make_unique<Transformer>(small_spec(0.3F)), config, {.seed = 5});
     std::vector<Batch> micro_batches;
     for (int p = 0; p < parts; ++p) {
       std::vector<std::vector<int32_t>> documents;
@@ -110,7 +110,8 @@ TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
 
 TEST(Batches, RecomputingChangesNoBit) {
   const auto trained = [&](bool recompute) {
-    TrainingState t(std::make_unique<Transformer>(small_spec(0.2F)), StepConfig{}, DType::f32, 5, recompute);
+    TrainingState t(std::make_unique<Transformer>(small_spec(0.2F)), StepConfig{},
+                    {.seed = 5, .recompute = recompute});
     for (int64_t step = 1; step <= 3; ++step)
       t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
     return masters(t);
@@ -291,7 +292,7 @@ TEST(TrainingStateTest, EveryPartOfTheKitChangesTheStep) {
     StepConfig config;
     config.schedule.warmup_steps = 0;
     change(config);
-    TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, DType::f32, 5, false);
+    TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, {.seed = 5});
     for (int64_t step = 1; step <= 3; ++step)
       t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
     return masters(t);
@@ -312,7 +313,7 @@ TEST(TrainingStateTest, LayerDropSkipsWholeBlocks) {
   StepConfig config;
   config.layer_drop = 0.5;
   config.optimizer = {.name = "sgd", .weight_decay = 0};
-  TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, DType::f32, 3, false);
+  TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, {.seed = 3});
   int skipped = 0, all = 0;
   for (int64_t step = 1; step <= 20; ++step) {
     const Batch batch = batch_of({random_ids(1, 24)});
@@ -343,7 +344,7 @@ TEST(TrainingStateTest, TheAverageIsItsDefinitionAndIsExchangedWhole) {
   StepConfig config;
   config.ema = 0.5;
   config.schedule.warmup_steps = 0;
-  TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, DType::f32, 5, false);
+  TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, {.seed = 5});
   std::vector<double> want;
   for (const float w : masters(t)) want.push_back(w);
   for (int64_t step = 1; step <= 6; ++step) {
@@ -506,7 +507,7 @@ double peak_of_two_steps(
   reset_peak_memory();
   auto model = std::make_unique<Transformer>(c.model);
   prepare(*model);
-  TrainingState t(std::move(model), c.step, c.compute(), 1, c.recompute);
+  TrainingState t(std::move(model), c.step, {.compute = c.compute(), .seed = 1, .recompute = c.recompute});
   TokenStream stream;
   stream.append(random_ids(1, context + 1, vocab));
   const Batch one = cut_windows(stream, std::vector<int64_t>(batch, 0), context);

@@ -112,7 +112,8 @@ TEST(WiderEncoder, TheMemoryPlanIsWhatAStepTakes) {
     trim_memory_pool();
     const auto before = static_cast<double>(memory_use().in_use);
     reset_peak_memory();
-    TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, recompute);
+    TrainingState t(std::make_unique<Transformer>(c.model), c.step,
+                    {.compute = c.compute(), .seed = 1, .recompute = recompute});
     Batch batch;
     batch.ids = batch.source = batch.targets = Indices::zeros(2048);
     batch.layout = batch.source_layout = Layout::of(std::vector<int32_t>(64, 32));

@@ -88,7 +88,7 @@ TEST_P(EngineAgainstFormal, ParametersAfterSgd) {
   config.clip = 0;
   config.schedule.learning_rate =
       kEta * static_cast<double>(c_.spec.context - 1);  // the paper's loss is a sum, ours a mean
-  TrainingState training(engine_model(c_), config, DType::f32, 0, false);
+  TrainingState training(engine_model(c_), config);
   for (int64_t step = 1; step <= kEpochs * kData; ++step)
     training.step({batch_of({data[(step - 1) % kData]})}, step, kEpochs * kData);
   const auto want = engine_values(c_, theta, false);

@@ -427,7 +427,9 @@ std::unique_ptr<Transformer> check_training(const std::string& dir, const Case& 
   double norms[2] = {0, 0};
   std::unique_ptr<TrainingState> training;
   for (const bool again : {true, false}) {
-    training = std::make_unique<TrainingState>(load_model(dir, DType::f32), config, compute, seed, again);
+    training = std::make_unique<TrainingState>(
+        load_model(dir, DType::f32), config,
+        TrainingOptions{.compute = compute, .seed = seed, .recompute = again});
     for (size_t i = 0; i < batches.size(); ++i) {
       const StepResult r = training->step({batches[i]}, static_cast<int64_t>(i) + 1, 4);
       check(std::isfinite(r.loss) && std::isfinite(r.gradient_norm), "training: loss {}, gradient {}", r.loss,

@@ -1,6 +1,8 @@
 // A training run as a TOML file: [data], [tokenizer], [model], [train].
 #pragma once
 
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +16,10 @@
 #include "qkv/train/optim/training_state.h"
 
 namespace qkv {
+
+namespace text {
+class Tokenizer;
+}
 
 // [data]: the texts.
 struct DataConfig {
@@ -65,7 +71,8 @@ struct TokenizerConfig {
   bool lowercase = true;     // wordpiece: remove case and accents
   int64_t vocab_size = 4096;
   int64_t min_frequency = 2;
-  std::vector<std::string> add_special;  // special tokens to add
+  std::vector<std::string> add_special;                 // special tokens to add
+  std::shared_ptr<const text::Tokenizer> trained = {};  // by another rank: to be used instead of training one
 };
 
 // [mix.NAME]: one of several datasets that a run trains on.
@@ -93,11 +100,13 @@ struct TrainConfig {
   StepConfig step;
   std::string out = "runs/model";
   int64_t steps = 1000;
-  double epochs = 0;            // passes over the training data, which set `steps`; 0: `steps` is given
-  int64_t batch = 16;           // windows per micro-batch; 0: as many as fit in memory
-  int64_t window = 0;           // tokens per window; 0: the model's context
-  int64_t batch_tokens = 4096;  // tokens per micro-batch of sequences of different lengths
-  int64_t accumulate = 1;       // micro-batches per optimizer step (gradient accumulation)
+  double epochs = 0;                 // passes over the training data, which set `steps`; 0: `steps` is given
+  int64_t batch = 16;                // windows per micro-batch, or of all shards; 0: as many as fit in memory
+  int64_t window = 0;                // tokens per window; 0: the model's context
+  int64_t batch_tokens = 4096;       // the same in tokens, for sequences of different lengths
+  int64_t accumulate = 1;            // micro-batches per optimizer step (gradient accumulation)
+  int64_t shards = 1;                // parts of a step's batch, for several ranks: a power of two
+  std::string shard_order = "tree";  // in which their gradients add up; "any": as they come
   uint64_t seed = 1;
   std::string precision = "auto";  // f32, bf16, or auto: bf16 if the processor is faster with it
   bool recompute = false;          // activation checkpointing
@@ -122,6 +131,10 @@ struct TrainConfig {
 
   DType compute() const;  // the type for `precision` on this processor
   int64_t window_length() const { return window > 0 ? window : model.context; }
+  // Forward and backward passes of a step, and the tokens of one: a shard is a pass.
+  int64_t passes() const { return shards > 1 ? shards : accumulate; }
+  int64_t windows_of_pass() const { return batch / shards; }  // 0: as many as fit
+  int64_t tokens_of_pass() const { return std::max<int64_t>(1, batch_tokens / shards); }
 };
 
 // Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys and values out of range are

@@ -283,6 +283,15 @@ void visit_batches(TrainConfig& c, Visitor& v) {
        {"batch_tokens", "tokens per micro-batch"}),
     c.batch_tokens, Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches per optimizer step (gradient accumulation)"}, c.accumulate, kCount);
+  v({"shards",
+     "parts of a step's batch for training on several ranks (mpirun): a power of two, at least the number of "
+     "ranks. A run has the same bits for any number of ranks"},
+    c.shards, Range<int64_t>{1, 1 << 16});
+  v({"shard_order",
+     "order in which the shards' gradients add up: in a fixed tree, or in any order, which is faster and "
+     "makes "
+     "the last bits depend on the number of ranks"},
+    c.shard_order, Choices{"tree", "any"});
   v({"seed", "random seed"}, c.seed);
   v({"precision", "precision of matrix products (auto: bf16 if the processor is faster with it)"},
     c.precision, Choices{"auto", "f32", "bf16"});

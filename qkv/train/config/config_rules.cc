@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -652,6 +653,19 @@ void resolve_steps(TrainConfig& c, const Given& given, const std::string& path) 
   set_steps(c, c.steps);
 }
 
+// A step's batch as equal shards.
+void expect_equal_shards(const TrainConfig& c, const std::string& path) {
+  if (c.shards == 1 && c.shard_order == "any") usage("{}: train.shard_order: there is one shard", path);
+  if (c.shards == 1) return;
+  if (!std::has_single_bit(static_cast<uint64_t>(c.shards)))
+    usage("{}: train.shards: expected a power of two, got {}", path, c.shards);
+  if (c.accumulate > 1)
+    usage("{}: train.accumulate: every shard is a pass of its own: give train.shards or this, not both",
+          path);
+  if (c.batch % c.shards != 0)
+    usage("{}: train.shards: {} windows (train.batch) cannot be divided by {}", path, c.batch, c.shards);
+}
+
 }  // namespace
 
 void set_steps(TrainConfig& c, int64_t steps) {
@@ -727,6 +741,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
   if (!given("train.weight_decay") && !decoupled) o.weight_decay = 0;
   if (o.nesterov && o.momentum == 0) usage("{}: train.nesterov: needs a momentum", path);
   if (o.name != "sgd" && o.momentum != 0) usage("{}: train.momentum: only sgd has one", path);
+  expect_equal_shards(c, path);
   if (c.batch > std::numeric_limits<int32_t>::max() / m.context)
     usage("{}: train.batch: {} windows of {} tokens are more than a batch can hold", path, c.batch,
           m.context);

@@ -191,6 +191,7 @@ text::Tokenizer tokenizer_for(const TrainConfig& config, const Origin* given,
           config.model.vocab_size);
     return given->tokenizer;
   }
+  if (config.tokenizer.trained) return *config.tokenizer.trained;
   if (config.tokenizer.path.empty()) return trained().with_special_tokens(config.tokenizer.add_special);
   const auto tokenizer =
       text::Tokenizer::load(config.tokenizer.path).with_special_tokens(config.tokenizer.add_special);

@@ -1,7 +1,10 @@
 #include "qkv/train/optim/training_state.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
@@ -104,48 +107,122 @@ void set_rates(Transformer& model, const StepConfig& config) {
 
 }  // namespace
 
-TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config, DType compute,
-                             uint64_t seed, bool recompute)
-    : model_(std::move(model)), config_(config), seed_(seed) {
+TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config,
+                             const TrainingOptions& options, Communicator& ranks)
+    : model_(std::move(model)), config_(config), options_(options), ranks_(ranks) {
+  Parameters& parameters = model_->parameters();
   freeze(*model_, config);
-  model_->parameters().prepare_training(compute, seed);
+  parameters.prepare_training(options.compute, options.seed);
   set_rates(*model_, config);
-  model_->set_recompute(recompute);
+  model_->set_recompute(options.recompute);
   model_->set_layer_drop(static_cast<float>(config.layer_drop));
-  optimizer_ = make_optimizer(config.optimizer, model_->parameters());
+  optimizer_ = make_optimizer(config.optimizer, parameters);
   if (config.ema > 0)
-    for (int k = 0; k < 2; ++k) average_[k] = model_->parameters().arena(kKinds[k]).master.clone();
+    for (int k = 0; k < 2; ++k) average_[k] = parameters.arena(kKinds[k]).master.clone();
+  check(ranks.size() <= options.shards, "train.shards: {} ranks need at least as many shards", ranks.size());
+  check(std::has_single_bit(static_cast<uint64_t>(options.shards)),
+        "train.shards: expected a power of two, got {}", options.shards);
+  if (options.shards > 1)
+    sum_.emplace(
+        options.any_order ? ranks.size() : options.shards,
+        std::vector<Tensor>{parameters.arena(kKinds[0]).gradient, parameters.arena(kKinds[1]).gradient},
+        ranks);
+}
+
+double TrainingState::pass(const Batch& b, size_t index, const Context& given, int64_t targets) {
+  Context context = given;
+  if (!b.continues.empty()) {
+    const auto [states, is_new] = memory_.try_emplace(index);
+    if (is_new) states->second = model_->make_segment_states(b.windows.back() + 1);
+    load_streams(states->second, b);
+    context.segment_states = &states->second;
+  }
+  const CrossEntropyResult r =
+      model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms);
+  if (!sum_)
+    check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate",
+          context.step, r.total);
+  backward(r.loss);
+  if (!b.continues.empty()) store_streams(memory_.at(index), b);
+  return r.total / static_cast<double>(targets);
 }
 
 void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result,
                                bool observed) {
+  const int64_t passes = std::ssize(micro_batches);
+  check(!sum_ || passes == options_.shards, "step {}: expected {} shards, got {}", step, options_.shards,
+        passes);
+  const ShardRun mine = sum_ ? shards_of(options_.shards, ranks_.rank(), ranks_.size()) : ShardRun{0, passes};
   int64_t targets = 0;
   for (const Batch& b : micro_batches) targets += b.target_count;
   check(targets > 0, "step {}: the batch has no token to predict", step);
-  int64_t first_row = 0;
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
-    const Batch& b = micro_batches[i];
-    Context context;
-    context.training = true;
-    context.observed = observed;
-    context.seed = seed_;
-    context.step = static_cast<uint64_t>(step);
-    context.first_row = first_row;
-    if (memory_.size() <= i && !b.continues.empty())
-      memory_.push_back(model_->make_segment_states(b.windows.back() + 1));
-    if (!b.continues.empty()) {
-      load_streams(memory_[i], b);
-      context.segment_states = &memory_[i];
+  Context context;
+  context.training = true;
+  context.observed = observed;
+  context.seed = options_.seed;
+  context.step = static_cast<uint64_t>(step);
+  std::vector<double> losses;
+  std::vector<Tensor> before;
+  for (int64_t i = 0; i < passes; ++i) {
+    const Batch& b = micro_batches[static_cast<size_t>(i)];
+    if (i >= mine.first && i < mine.end) {
+      const bool begins = sum_ && (!options_.any_order || i == mine.first),
+                 ends = sum_ && (!options_.any_order || i + 1 == mine.end);
+      if (begins) {
+        model_->parameters().reset_gradients();
+        before = averages();
+      }
+      losses.push_back(pass(b, static_cast<size_t>(i), context, targets));
+      if (ends) {
+        complete_leaf(before);
+        sum_->add(options_.any_order ? ranks_.rank() : i);
+      }
     }
-    const CrossEntropyResult r =
-        model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms);
-    result.loss += r.total / static_cast<double>(targets);
-    check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step,
-          r.total);
-    backward(r.loss);
-    if (!b.continues.empty()) store_streams(memory_[i], b);
-    first_row += b.layout.rows();
+    context.first_row += b.layout.rows();
     result.tokens += b.layout.rows();
+  }
+  if (!sum_) {
+    for (const double loss : losses) result.loss += loss;
+    return;
+  }
+  result.loss = sum_of_shards(options_.shards, losses, ranks_);
+  check(std::isfinite(result.loss), "step {}: the loss is not finite ({}): lower the learning rate", step,
+        result.loss);
+  sum_->finish();
+  for (Parameter& p : model_->parameters().all())
+    if (p.leaf) p.leaf->fresh = false;
+  const auto leaves = static_cast<float>(options_.any_order ? ranks_.size() : options_.shards);
+  for (Parameter* p : moving_averages()) {
+    const auto to = p->value.mutable_values<float>();
+    const auto moved = p->leaf->grad.values<float>().first(std::ssize(to));
+    for (int64_t c = 0; c < std::ssize(to); ++c) to[c] += moved[c] / leaves;
+  }
+}
+
+// Those of batch norms: they are vectors, have no gradient, and each pass moves them.
+std::vector<Parameter*> TrainingState::moving_averages() {
+  std::vector<Parameter*> all;
+  for (Parameter& p : model_->parameters().all())
+    if (p.averaged && p.leaf) all.push_back(&p);
+  return all;
+}
+
+std::vector<Tensor> TrainingState::averages() {
+  std::vector<Tensor> all;
+  for (const Parameter* p : moving_averages()) all.push_back(p->value.clone());
+  return all;
+}
+
+void TrainingState::complete_leaf(const std::vector<Tensor>& averages_before) {
+  for (Parameter& p : model_->parameters().all())
+    if (p.leaf && p.leaf->fresh) p.leaf->grad.set_zero();
+  const std::vector<Parameter*> averages = moving_averages();
+  for (size_t i = 0; i < averages.size(); ++i) {
+    const auto before = averages_before[i].values<float>();
+    const auto now = averages[i]->value.mutable_values<float>().first(std::ssize(before));
+    const auto moved = averages[i]->leaf->grad.mutable_values<float>().first(std::ssize(before));
+    for (int64_t c = 0; c < std::ssize(before); ++c) moved[c] = now[c] - before[c];
+    now.copy(before);
   }
 }
 
@@ -160,7 +237,17 @@ void TrainingState::accumulate_adversarial(const std::vector<Batch>& micro_batch
   kernels().axpy(std::ssize(to), static_cast<float>(config_.adversarial / norm), grad.data(), to.data());
   parameters.refresh_shadows();
   StepResult ignored;
-  accumulate(micro_batches, step, ignored, false);
+  if (sum_) {  // which replaces the gradients
+    std::vector<Tensor> plain;
+    for (const ParameterKind kind : kKinds) plain.push_back(parameters.arena(kind).gradient.clone());
+    accumulate(micro_batches, step, ignored, false);
+    for (size_t k = 0; k < 2; ++k) {
+      const auto gradient = parameters.arena(kKinds[k]).gradient.mutable_values<float>();
+      kernels().axpy(std::ssize(gradient), 1, plain[k].values<float>().data(), gradient.data());
+    }
+  } else {
+    accumulate(micro_batches, step, ignored, false);
+  }
   embedding.master.copy(before);
   parameters.refresh_shadows();
 }
@@ -170,7 +257,7 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   const auto t = static_cast<uint64_t>(step);
   StepResult result;
   {
-    const NoisyWeights noise(parameters, config_.weight_noise, {seed_, t, kWeightNoiseSite});
+    const NoisyWeights noise(parameters, config_.weight_noise, {options_.seed, t, kWeightNoiseSite});
     parameters.reset_gradients();
     accumulate(micro_batches, step, result, true);
     if (config_.adversarial > 0) accumulate_adversarial(micro_batches, step);
@@ -192,7 +279,7 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
     const double std = std::sqrt(config_.gradient_noise / std::pow(1 + static_cast<double>(step), 0.55));
     for (const ParameterKind kind : kKinds)  // the update scales the noise, too
       add_noise(parameters.arena(kind).gradient, std / scale,
-                {seed_, t, kGradientNoiseSite + static_cast<uint32_t>(kind)});
+                {options_.seed, t, kGradientNoiseSite + static_cast<uint32_t>(kind)});
   }
   optimizer_->update(parameters, step, result.learning_rate, scale);
   if (config_.ema > 0) update_average(step);
@@ -227,7 +314,7 @@ void TrainingState::exchange_average() {
   model_->parameters().refresh_shadows();
 }
 
-std::vector<std::pair<std::string, Tensor>> TrainingState::state() {
+NamedTensors TrainingState::state() {
   auto all = optimizer_->state();
   if (config_.ema > 0)
     for (int k = 0; k < 2; ++k) all.emplace_back(kAverageNames[k], average_[k]);
@@ -240,32 +327,79 @@ std::string memory_name(size_t micro_batch, size_t layer, size_t part) {
   return fmt::format("memory.{}.{}.{}", micro_batch, layer, part == 0 ? "lengths" : "rows");
 }
 
+template <typename T>
+void put(std::string& to, const T& value) {
+  to.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <typename T>
+T take(std::string_view& from) {
+  T value;
+  check(from.size() >= sizeof value, "memory of another rank: it is cut short");
+  std::memcpy(&value, from.data(), sizeof value);
+  from.remove_prefix(sizeof value);
+  return value;
+}
+
+// Tensors as bytes for another rank of the same program.
+std::string packed(const NamedTensors& tensors) {
+  std::string out;
+  for (const auto& [name, tensor] : tensors) {
+    put(out, name.size());
+    out += name;
+    put(out, tensor.dtype());
+    put(out, tensor.shape());
+    const auto bytes = tensor.value_bytes();
+    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return out;
+}
+
+void unpack(std::string_view from, NamedTensors& to) {
+  while (!from.empty()) {
+    const auto length = take<size_t>(from);
+    std::string name(from.substr(0, length));
+    from.remove_prefix(name.size());
+    const auto type = take<DType>(from);
+    Tensor tensor = Tensor::empty(take<Shape>(from), type);
+    const auto bytes = tensor.mutable_value_bytes();
+    check(from.size() >= bytes.size(), "memory of another rank: '{}' is cut short", name);
+    std::memcpy(bytes.data(), from.data(), bytes.size());
+    from.remove_prefix(bytes.size());
+    to.emplace_back(std::move(name), std::move(tensor));
+  }
+}
+
 }  // namespace
 
-std::vector<std::pair<std::string, Tensor>> TrainingState::memory() const {
-  std::vector<std::pair<std::string, Tensor>> all;
-  for (size_t i = 0; i < memory_.size(); ++i)
-    for (size_t l = 0; l < memory_[i].all().size(); ++l) {
-      const std::vector<Tensor> parts = memory_[i].all()[l]->save();
+NamedTensors TrainingState::memory() const {
+  NamedTensors mine;
+  for (const auto& [i, states] : memory_)
+    for (size_t l = 0; l < states.all().size(); ++l) {
+      const std::vector<Tensor> parts = states.all()[l]->save();
       for (size_t part = 0; part < parts.size(); ++part)
-        all.emplace_back(memory_name(i, l, part), parts[part]);
+        mine.emplace_back(memory_name(i, l, part), parts[part]);
     }
+  if (ranks_.alone()) return mine;
+  NamedTensors all;
+  for (const std::string& rank : ranks_.collect(packed(mine))) unpack(rank, all);
   return all;
 }
 
 void TrainingState::load_memory(const std::map<std::string, Tensor>& saved) {
   memory_.clear();
-  for (auto first = saved.find(memory_name(0, 0, 0)); first != saved.end();
-       first = saved.find(memory_name(memory_.size(), 0, 0))) {
-    const size_t i = memory_.size();
-    memory_.push_back(model_->make_segment_states(first->second.count()));
-    for (size_t l = 0; l < memory_[i].all().size(); ++l) {
+  const ShardRun mine = shards_of(options_.shards, ranks_.rank(), ranks_.size());
+  for (size_t i = 0;; ++i) {
+    const auto first = saved.find(memory_name(i, 0, 0));
+    if (first == saved.end()) return;
+    if (sum_ && (std::cmp_less(i, mine.first) || std::cmp_greater_equal(i, mine.end))) continue;
+    SegmentStates& states = memory_[i] = model_->make_segment_states(first->second.count());
+    for (size_t l = 0; l < states.all().size(); ++l) {
       std::vector<Tensor> parts;
       for (size_t part = 0; part < 2; ++part)
         if (const auto it = saved.find(memory_name(i, l, part)); it != saved.end())
           parts.push_back(it->second);
       check(!parts.empty(), "'{}' is missing", memory_name(i, l, 0));
-      memory_[i].all()[l]->load(parts);
+      states.all()[l]->load(parts);
     }
   }
 }

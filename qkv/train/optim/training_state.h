@@ -3,14 +3,17 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "qkv/base/communicator.h"
 #include "qkv/data/dataset.h"
 #include "qkv/models/transformer.h"
 #include "qkv/train/optim/optimizer.h"
 #include "qkv/train/optim/schedule.h"
+#include "qkv/train/optim/shard_sum.h"
 
 namespace qkv {
 
@@ -46,17 +49,29 @@ struct StepResult {
   int64_t tokens = 0;
 };
 
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// How a model is computed while it is trained.
+struct TrainingOptions {
+  DType compute = DType::f32;  // f32 or bf16, the type of matrix products
+  uint64_t seed = 0;
+  bool recompute = false;  // activation checkpointing
+  int64_t shards = 1;      // passes of a step: a power of two. 1: gradients add up in the order of passes
+  // Each rank adds up its shards as they come: faster, and the bits depend on the number of ranks.
+  bool any_order = false;
+};
+
 // A model with its gradients and optimizer. One step is a function of (parameters, optimizer state, batches,
-// seed, step) alone.
+// seed, step) alone. With shards, the ranks divide a step's passes: the result has the same bits for any
+// number of ranks.
 class TrainingState {
  public:
-  // `compute`: f32 or bf16, the type of matrix products. `recompute`: activation checkpointing.
   explicit TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config = {},
-                         DType compute = DType::f32, uint64_t seed = 0, bool recompute = false);
+                         const TrainingOptions& options = {}, Communicator& ranks = single_process());
 
-  // One update from micro-batches. The loss is divided by the number of all their targets, so that they
-  // equal one large batch. Throws Error if the loss or gradient is not finite, and leaves the parameters
-  // unchanged.
+  // One update from micro-batches, the same on each rank; there are as many as shards if these are several.
+  // The loss is divided by the number of all their targets, so that they equal one large batch. Throws Error
+  // if the loss or gradient is not finite, and leaves the parameters unchanged. Ranks call it together.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t step, int64_t steps);
 
   // Throws Error naming the parameter if a weight is not finite.
@@ -65,9 +80,10 @@ class TrainingState {
   Transformer& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   // The state besides the weights, by name: that of the optimizer, and the average.
-  std::vector<std::pair<std::string, Tensor>> state();
-  // The layers' memory of texts that later batches continue, by name; empty if the model has no memory.
-  std::vector<std::pair<std::string, Tensor>> memory() const;
+  NamedTensors state();
+  // The layers' memory of texts that later batches continue, by name: of all ranks on the first, nothing on
+  // others. Empty if the model has no memory. Ranks call it together.
+  NamedTensors memory() const;
   // Restores memory(). Throws Error naming a tensor that does not fit.
   void load_memory(const std::map<std::string, Tensor>& saved);
 
@@ -84,8 +100,16 @@ class TrainingState {
   };
 
  private:
-  // Runs all micro-batches forward and backward and adds to the gradients.
+  // Runs all micro-batches forward and backward. Adds to the gradients without shards, and otherwise
+  // replaces them by the sum of all ranks.
   void accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result, bool observed);
+  // Runs one of them. Returns the sum of its losses over the number of all targets.
+  double pass(const Batch& b, size_t index, const Context& context, int64_t targets);
+  // After the passes whose gradients are one leaf of the sum: makes these whole, and turns the averages that
+  // the passes moved into gradients.
+  void complete_leaf(const std::vector<Tensor>& averages_before);
+  std::vector<Tensor> averages();
+  std::vector<Parameter*> moving_averages();
   // The same at the token embeddings after the adversarial step.
   void accumulate_adversarial(const std::vector<Batch>& micro_batches, int64_t step);
   void update_average(int64_t step);
@@ -93,11 +117,13 @@ class TrainingState {
 
   std::unique_ptr<Transformer> model_;
   StepConfig config_;
+  TrainingOptions options_;
+  Communicator& ranks_;
   std::unique_ptr<Optimizer> optimizer_;
-  uint64_t seed_;
+  std::optional<ShardSum> sum_;
   Tensor average_[2];  // average of each arena's master
-  // For each micro-batch, whose windows continue its streams: the states of all layers.
-  std::vector<SegmentStates> memory_;
+  // For each micro-batch of this rank, whose windows continue its streams: the states of all layers.
+  std::map<size_t, SegmentStates> memory_;
 };
 
 }  // namespace qkv

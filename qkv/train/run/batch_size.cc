@@ -19,7 +19,7 @@ void expect_fits(const TrainConfig& config, int64_t batch, int64_t limit) {
   if (needed <= limit) return;
   const char* limited = config.memory_gb > 0 ? "are allowed (train.memory_gb)" : "are free";
   if (config.objective != Objective::next_token)
-    fail("micro-batches of {} tokens need {}, but {} {}: lower train.batch_tokens", config.batch_tokens,
+    fail("micro-batches of {} tokens need {}, but {} {}: lower train.batch_tokens", config.tokens_of_pass(),
          bytes_text(needed), bytes_text(limit), limited);
   const int64_t fits = largest_batch(config, limit);
   TrainConfig frugal = config;
@@ -27,7 +27,8 @@ void expect_fits(const TrainConfig& config, int64_t batch, int64_t limit) {
   const bool recompute_helps = !config.recompute && largest_batch(frugal, limit) > fits;
   fail("{} windows of {} tokens need {}, but {} {}: {}{}", batch, config.window_length(), bytes_text(needed),
        bytes_text(limit), limited,
-       fits > 0 ? fmt::format("set train.batch = {}", fits) : std::string("choose a smaller model"),
+       fits > 0 ? fmt::format("set train.batch = {}", fits * config.shards)
+                : std::string("choose a smaller model"),
        recompute_helps ? ", or train.recompute = true" : "");
 }
 
@@ -35,7 +36,7 @@ void expect_fits(const TrainConfig& config, int64_t batch, int64_t limit) {
 
 int64_t resolve_batch_size(const TrainConfig& config, const Task& task, int64_t resumed) {
   const int64_t limit = memory_limit(config);
-  int64_t batch = config.batch > 0 ? config.batch : resumed;
+  int64_t batch = config.batch > 0 ? config.windows_of_pass() : resumed;
   if (batch == 0)
     batch = std::clamp<int64_t>(largest_batch(config, limit), 1, std::max<int64_t>(1, task.largest_batch()));
   expect_fits(config, batch, limit);

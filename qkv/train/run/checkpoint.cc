@@ -34,12 +34,12 @@ void save_model_dir(const std::string& dir, const Transformer& model, const text
   save_model_dir(dir, model, {tokenizer, special_ids_of(tokenizer, model.spec())});
 }
 
-void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
-                     const TrainerState& state) {
+void save_checkpoint(const std::string& dir, TrainingState& training, const NamedTensors& memory,
+                     const ModelFiles& files, const TrainerState& state) {
   write_directory_atomically(dir, [&](const std::string& to) {
     write_model(to, training.model(), files);
     auto remembered = training.state();
-    for (auto& named : training.memory()) remembered.push_back(std::move(named));
+    remembered.insert(remembered.end(), memory.begin(), memory.end());
     write_safetensors(to + "/optimizer.safetensors", remembered);
     const OrderedJson json = {
         {"version", kVersion},
@@ -80,7 +80,11 @@ void load_training(const std::string& dir, TrainingState& training) {
   const TensorFile file = read_safetensors(path);
   auto state = training.state();
   if (training.model().spec().memory > 0) training.load_memory(file.tensors);
-  const size_t expected = state.size() + training.memory().size();
+  const auto is_memory = [](const auto& named) { return named.first.starts_with("memory."); };
+  const size_t expected =
+      state.size() + (training.model().spec().memory > 0
+                          ? static_cast<size_t>(std::ranges::count_if(file.tensors, is_memory))
+                          : 0);
   check(file.tensors.size() == expected, "{}: expected {} tensors, got {}", path, expected,
         file.tensors.size());
   for (auto& [name, tensor] : state) {

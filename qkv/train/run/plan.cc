@@ -83,10 +83,10 @@ int64_t kept_by_source_attention(const ModelSpec& m, int64_t element) {
 // Rows of a micro-batch in each stack; sources and targets share a batch of pairs.
 int64_t rows_of(const TrainConfig& config, Objective objective, int64_t batch) {
   if (objective == Objective::next_token) return batch * config.window_length();
-  if (config.model.architecture == Architecture::encoder_decoder) return config.batch_tokens / 2;
+  if (config.model.architecture == Architecture::encoder_decoder) return config.tokens_of_pass() / 2;
   // A permutation model reads the predicted tokens twice.
   const double twice = objective == Objective::permutation ? config.masking.rate : 0;
-  return static_cast<int64_t>(static_cast<double>(config.batch_tokens) * (1 + twice));
+  return static_cast<int64_t>(static_cast<double>(config.tokens_of_pass()) * (1 + twice));
 }
 int64_t rows_of(const TrainConfig& config, int64_t batch) {
   if (config.mix.empty()) return rows_of(config, config.objective, batch);
@@ -216,19 +216,20 @@ class MemoryPlanner {
     unreached_ = unreached_blocks(*model);
   }
   // `config` may differ from the constructor's in the sizes of batches alone.
-  MemoryPlan plan(const TrainConfig& config, int64_t batch) const;
+  MemoryPlan plan(const TrainConfig& config, int64_t batch, int ranks = 1) const;
 
  private:
   MemoryPlan parameters_;
   int64_t unreached_;  // blocks without a backward pass
 };
 
-MemoryPlan MemoryPlanner::plan(const TrainConfig& config, int64_t batch) const {
+MemoryPlan MemoryPlanner::plan(const TrainConfig& config, int64_t batch, int ranks) const {
   const ModelSpec& m = config.model;
   const bool bf16 = config.compute() == DType::bf16;
   const bool pairs = m.architecture == Architecture::encoder_decoder;
   const int64_t element = bf16 ? 2 : 4, rows = rows_of(config, batch);
   MemoryPlan plan = parameters_;
+  if (config.shard_order == "tree") plan.gradients *= 1 + kept_gradients(shards_of(config.shards, 0, ranks));
   // The columns of the decoder or the only stack, and of the encoder next to a decoder.
   const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal()),
                              encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers, false);
@@ -246,11 +247,11 @@ MemoryPlan MemoryPlanner::plan(const TrainConfig& config, int64_t batch) const {
   // The model also reads the rows in memory: joined and in order, and projected. Memory is kept twice while
   // it changes.
   const int64_t remembered =
-      batch * config.accumulate * std::min(m.memory, config.window_length() * config.steps);
+      batch * config.passes() * std::min(m.memory, config.window_length() * config.steps);
   plan.activations =
       remembered * m.layers * 2 * m.width * element +
       (m.memory > 0
-           ? (remembered / config.accumulate + rows) *
+           ? (remembered / config.passes() + rows) *
                  sum_of(ours, [](const Columns& c) { return 3 * c.width + c.mixer.projected + c.normed; }) *
                  element
            : 0);
@@ -295,8 +296,8 @@ MemoryPlan MemoryPlanner::plan(const TrainConfig& config, int64_t batch) const {
 
 }  // namespace
 
-MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
-  return MemoryPlanner(config).plan(config, batch);
+MemoryPlan memory_plan(const TrainConfig& config, int64_t batch, int ranks) {
+  return MemoryPlanner(config).plan(config, batch, ranks);
 }
 
 int64_t memory_limit(const TrainConfig& config) {
@@ -343,7 +344,7 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const ModelSpec& m = config.model;
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   const bool pairs = m.architecture == Architecture::encoder_decoder;
-  const double rows = d(rows_of(config, batch) * config.accumulate);
+  const double rows = d(rows_of(config, batch) * config.passes());
   const auto block = [&](const Columns& of) {
     return d(of.mixer.multiplications) + 2 * d(of.width) * d(of.hidden) +
            3 * d(of.width) * d(m.layer_input_width);
@@ -406,7 +407,8 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
     for (Parameter& p : model->parameters().all()) p.frozen &= any_learned;
     StepConfig step_config = config.step;
     step_config.freeze.clear();
-    TrainingState training(std::move(model), step_config, config.compute(), config.seed, config.recompute);
+    TrainingState training(std::move(model), step_config,
+                           {.compute = config.compute(), .seed = config.seed, .recompute = config.recompute});
     int64_t step = 0;
     const auto best_of = [&](const std::vector<Batch>& batches) {
       double best = std::numeric_limits<double>::infinity();
@@ -426,7 +428,7 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
     return a + std::max(0.0, b - a) * static_cast<double>(config.model.layers - 1);
   };
   const double scale =
-      static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.accumulate);
+      static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.passes());
   const auto seconds = [&](const ModelSpec& spec, int64_t layer) {  // if all layers were like this one
     const Seconds first = measured(1, spec, layer), second = measured(2, spec, layer);
     return at_all_layers(first.rest, second.rest) +
@@ -461,7 +463,8 @@ double measure_step_seconds(const TrainConfig& config, Task& task, int64_t batch
   for (Parameter& p : model->parameters().all()) p.frozen = marked->parameters().find(p.name)->frozen;
   StepConfig step_config = config.step;
   step_config.freeze.clear();
-  TrainingState training(std::move(model), step_config, config.compute(), config.seed, config.recompute);
+  TrainingState training(std::move(model), step_config,
+                         {.compute = config.compute(), .seed = config.seed, .recompute = config.recompute});
   constexpr int64_t kSteps = 4;  // the first also pays for allocations and generated code
   double total = 0;
   for (int64_t step = 1; step <= kSteps; ++step) {

@@ -39,8 +39,9 @@ struct ParameterCount {
 };
 ParameterCount count_parameters(const TrainConfig& config);
 
-// REQUIRES: config.model.vocab_size > 0. `batch`: windows per micro-batch.
-MemoryPlan memory_plan(const TrainConfig& config, int64_t batch);
+// REQUIRES: config.model.vocab_size > 0. `batch`: windows per pass. With several `ranks`, the plan
+// is that of the first.
+MemoryPlan memory_plan(const TrainConfig& config, int64_t batch, int ranks = 1);
 
 // Memory that the run may use: config.memory_gb, or nine tenths of the free memory.
 int64_t memory_limit(const TrainConfig& config);

@@ -33,11 +33,13 @@ std::string shortened(std::string text) {
 }  // namespace
 
 void Recorder::introduce() {
+  if (!writes_) return;
   for (const std::string& line : run_.task->notes()) note(line);
   note(summary_text(run_));
 }
 
 void Recorder::begin() {
+  if (!writes_) return;
   start_ = second_step_ = Clock::now();
   first_ = run_.state.step;
   metrics_.emplace(run_.config.out, first_);
@@ -48,6 +50,7 @@ double Recorder::seconds() const {
 }
 
 void Recorder::step(const StepResult& result, Clock::time_point begun) {
+  if (!writes_) return;
   const double now = static_cast<double>(result.tokens) / seconds_since(begun);
   tokens_per_second_ = tokens_per_second_ == 0 ? now : 0.9 * tokens_per_second_ + 0.1 * now;
   if (run_.state.step == first_ + 1) second_step_ = Clock::now();
@@ -98,6 +101,7 @@ void Recorder::write_step(const StepResult& result) {
 }
 
 void Recorder::write_validation(const Evaluation& e) {
+  if (!writes_) return;
   OrderedJson record = {{"step", run_.state.step}, {"valid_loss", e.loss()}};
   if (e.characters > 0) {
     record["valid_nats_per_character"] = e.nats_per_character();
@@ -110,6 +114,7 @@ void Recorder::write_validation(const Evaluation& e) {
 }
 
 void Recorder::print_validation(const Evaluation& e, const ModelSpec& spec, bool best_so_far) {
+  if (!writes_) return;
   note(fmt::format("step {}: validation loss {}{}{}", run_.state.step, run_.task->text(e),
                    best_so_far ? ", " + progress_.strong("the best so far") : "",
                    divergence_text(spec, e.loss())));
@@ -117,6 +122,7 @@ void Recorder::print_validation(const Evaluation& e, const ModelSpec& spec, bool
 
 void Recorder::test(const std::optional<Evaluation>& e,
                     const std::vector<std::pair<std::string, double>>& baselines) {
+  if (!writes_) return;
   OrderedJson record = {{"step", run_.state.step}};
   if (e) {
     for (const auto& [name, value] : e->scores) record["test_" + name] = value;
@@ -136,6 +142,7 @@ void Recorder::test(const std::optional<Evaluation>& e,
 }
 
 void Recorder::write_evaluation(const char* part, const Evaluation& e) const {
+  if (!writes_) return;
   if (e.scores.empty()) return;
   OrderedJson out = {{"of", part}, {"step", run_.state.step}, {"loss", e.loss()}};
   for (const auto& [name, value] : e.scores) out["scores"][name] = value;
@@ -151,6 +158,7 @@ void Recorder::write_evaluation(const char* part, const Evaluation& e) const {
 }
 
 void Recorder::samples(const Transformer& model) {
+  if (!writes_) return;
   if (run_.config.sample_tokens == 0) return;
   for (const OrderedJson& sample : run_.task->samples(model)) {
     OrderedJson record = {{"step", run_.state.step}};
@@ -162,11 +170,13 @@ void Recorder::samples(const Transformer& model) {
 }
 
 void Recorder::trace(const Transformer& model) {
+  if (!writes_) return;
   const int64_t every = run_.config.trace_every, step = run_.state.step;
   if (every > 0 && (step % every == 0 || step == run_.config.steps)) write_run_trace(run_, model);
 }
 
 void Recorder::report() {
+  if (!writes_) return;
   try {
     write_report(run_.config.out);
   } catch (const Error& e) {

@@ -19,8 +19,10 @@ class Recorder {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Both must outlive this.
-  Recorder(const RunSetup& run, Progress& progress) : run_(run), progress_(progress) {}
+  // Both must outlive this. `writes`: false on ranks that leave all records to the first; calls then do
+  // nothing.
+  Recorder(const RunSetup& run, Progress& progress, bool writes = true)
+      : run_(run), progress_(progress), writes_(writes) {}
 
   // The first lines: notes about the data, and a summary.
   void introduce();
@@ -56,6 +58,7 @@ class Recorder {
 
   const RunSetup& run_;
   Progress& progress_;
+  bool writes_;
   std::optional<Metrics> metrics_;
   Clock::time_point start_ = {}, second_step_ = {};
   int64_t first_ = 0;  // steps done before begin()

@@ -116,7 +116,7 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
 void resume_from(const std::string& dir, RunSetup& run, Progress& progress) {
   TrainConfig& config = run.config;
   TrainerState saved = load_trainer_state(dir);
-  find_steps(config, *run.task, config.batch == 0 ? saved.batch : config.batch);
+  find_steps(config, *run.task, config.batch == 0 ? saved.batch : config.windows_of_pass());
   const int64_t before = number_in(saved.fingerprint, "train.steps", config.steps);
   if (config.warmup_derived) {  // it is over, or goes on as it began
     ScheduleConfig& s = config.step.schedule;

@@ -16,6 +16,7 @@ struct RunSetup {
   TrainConfig config;
   std::unique_ptr<Task> task;
   TrainerState state = {};
+  int ranks = 1;
 };
 
 // Reads the data and, to resume, the checkpoint; finds the model's sizes, the batch and the steps. Allocates

@@ -42,11 +42,12 @@ std::string next_command(const TrainConfig& c) {
 std::string summary_text(const RunSetup& run) {
   const TrainConfig& config = run.config;
   const int64_t batch = run.state.batch;
-  return fmt::format("{}: {}, {}, vocabulary {}, {} per step, {}, {}, {}, {}", config.out,
+  const std::string ranks = run.ranks == 1 ? "" : counted(run.ranks, "rank") + " of ";
+  return fmt::format("{}: {}, {}, vocabulary {}, {} per step, {}, {}, {}{}, {}", config.out,
                      count_parameters(config).text(), run.task->data_text(), config.model.vocab_size,
-                     run.task->step_text(batch), steps_text(run), name_of(config.compute()),
+                     run.task->step_text(batch), steps_text(run), name_of(config.compute()), ranks,
                      counted(num_threads(), "thread"),
-                     memory_text(static_cast<double>(memory_plan(config, batch).total())));
+                     memory_text(static_cast<double>(memory_plan(config, batch, run.ranks).total())));
 }
 
 std::string finished_text(const RunSetup& run, bool out_of_patience) {

@@ -1,13 +1,19 @@
 #include "qkv/train/run/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "qkv/base/file.h"
+#include "qkv/base/hash.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
+#include "qkv/base/version.h"
+#include "qkv/data/table.h"
+#include "qkv/kernels/kernels.h"
 #include "qkv/train/run/best_model.h"
 #include "qkv/train/run/initial_weights.h"
 #include "qkv/train/run/recorder.h"
+#include "qkv/train/run/resume.h"
 #include "qkv/train/run/run_folder.h"
 #include "qkv/train/run/run_setup.h"
 #include "qkv/train/run/run_text.h"
@@ -15,18 +21,47 @@
 namespace qkv {
 namespace {
 
-// A run with its parts: train() is the loop.
+// Throws Error naming a rank that would compute another run, or with other bits.
+void expect_same_everywhere(const RunSetup& run, Communicator& ranks) {
+  if (ranks.alone()) return;
+  const std::string mine = fmt::format("qkv = {} ({})\nthreads = {}\ninstruction set = {}\n{}", version(),
+                                       hash_of(read_file("/proc/self/exe")), num_threads(), kernels().name,
+                                       run_fingerprint(run.config, *run.task));
+  const std::vector<std::string> all = ranks.gather(mine);
+  const std::vector<std::string> first = lines_of(all[0]);
+  for (size_t r = 1; r < all.size(); ++r) {
+    const std::vector<std::string> others = lines_of(all[r]);
+    const auto [a, b] = std::ranges::mismatch(first, others);
+    if (a == first.end() && b == others.end()) continue;
+    const std::string none = "nothing";
+    fail(
+        "rank {} of {} has '{}' where rank 0 has '{}': all ranks need the same build, threads, instruction "
+        "set, settings and data",
+        r, all.size(), b == others.end() ? none : *b, a == first.end() ? none : *a);
+  }
+}
+
+// A run with its parts: train() is the loop. Each rank has one, and computes the same; the first writes.
 class Run {
  public:
-  Run(const TrainConfig& config, StartMode mode)
-      : folder_(config.out),
+  Run(const TrainConfig& config, StartMode mode, Communicator& ranks)
+      : ranks_(ranks),
+        folder_(config.out),
+        progress_(kSecondsBetweenLines, !ranks.leads()),
         setup_(set_up(config, mode)),
-        recorder_(setup_, progress_),
+        recorder_(setup_, progress_, ranks.leads()),
         best_(config_, setup_.task->best_by(), state_.best),
-        training_(initial_model(mode), config_.step, config_.compute(), config_.seed, config_.recompute) {
-    if (mode == StartMode::resume)
-      load_training(folder_.last(), training_);
-    else
+        training_(initial_model(mode), config_.step,
+                  {.compute = config_.compute(),
+                   .seed = config_.seed,
+                   .recompute = config_.recompute,
+                   .shards = config_.shards,
+                   .any_order = config_.shard_order == "any"},
+                  ranks) {
+    if (mode == StartMode::resume) load_training(folder_.last(), training_);
+    ranks_.barrier();  // nobody reads the old checkpoint any more
+    if (!ranks_.leads()) return;
+    if (mode != StartMode::resume)
       folder_.open(mode);  // only now: a configuration that fails leaves no trace and replaces no run
     write_file_atomically(config_.out + "/config.toml", to_toml(config_));
   }
@@ -44,7 +79,7 @@ class Run {
       const auto begun = Recorder::Clock::now();
       recorder_.step(step(), begun);
       recorder_.trace(training_.model());
-      interrupted = stop && stop();
+      interrupted = ranks_.any(stop && stop());
       if (state_.step < config_.steps) evaluate_and_save(interrupted);
     }
     if (!interrupted || state_.step == config_.steps) return finish();
@@ -54,7 +89,35 @@ class Run {
   }
 
  private:
-  RunSetup set_up(const TrainConfig& config, StartMode mode) {
+  // The first rank sets up before the others: it trains the tokenizer, which they are given, and puts the
+  // tokens into the cache.
+  RunSetup set_up(TrainConfig config, StartMode mode) {
+    if (ranks_.alone()) return set_up_alone(config, mode);
+    check(config.shards >= ranks_.size(),
+          "train.shards = {}: too few for {} ranks: set it to a power of two of "
+          "at least {}",
+          config.shards, ranks_.size(), ranks_.size());
+    std::optional<RunSetup> setup;
+    if (ranks_.leads()) setup = set_up_alone(config, mode);
+    const auto shared = [&](const std::function<std::string(const text::Tokenizer&)>& part) {
+      return ranks_.broadcast(setup ? part(setup->task->tokenizer()) : std::string());
+    };
+    const std::string json = shared([](const text::Tokenizer&t) { return t.to_json(); }),
+                      of_sources = shared([](const text::Tokenizer&t) {
+                        return t.has_own_sources() ? t.of_sources().to_json() : std::string();
+                      });
+    if (!ranks_.leads()) {
+      auto tokenizer = text::Tokenizer::from_json(json);
+      if (!of_sources.empty()) tokenizer = tokenizer.with_sources(text::Tokenizer::from_json(of_sources));
+      config.tokenizer.trained = std::make_shared<const text::Tokenizer>(std::move(tokenizer));
+      setup = set_up_run(config, mode, folder_, progress_);
+    }
+    setup->ranks = ranks_.size();
+    expect_same_everywhere(*setup, ranks_);
+    return std::move(*setup);
+  }
+
+  RunSetup set_up_alone(const TrainConfig& config, StartMode mode) {
     if (mode == StartMode::resume)
       folder_.open(mode);
     else
@@ -99,7 +162,7 @@ class Run {
     test_best();  // before the checkpoint: a run that is killed here is resumed, and tested then
     save();
     recorder_.report();
-    recorder_.note(done_text(setup_, recorder_.seconds()));
+    if (ranks_.leads()) recorder_.note(done_text(setup_, recorder_.seconds()));
     return e;
   }
 
@@ -108,7 +171,7 @@ class Run {
     const TrainingState::Averaged averaged(training_);
     const Task& task = *setup_.task;
     Transformer& model = training_.model();
-    Evaluation e = task.evaluate(model, state_.batch, all);
+    Evaluation e = task.evaluate(model, state_.batch, all, ranks_);
     if (e.tokens == 0) {  // no validation text, or documents of one token
       if (state_.step == config_.steps && config_.step.ema > 0) save_best();
       return e;
@@ -119,7 +182,7 @@ class Run {
     recorder_.write_validation(e);
     // The same part tells the best each time; the last evaluation, of everything, could not be compared.
     const bool better =
-        best_.improves(all && !task.looks_at_all() ? task.evaluate(model, state_.batch, false) : e);
+        best_.improves(all && !task.looks_at_all() ? task.evaluate(model, state_.batch, false, ranks_) : e);
     recorder_.print_validation(e, model.spec(), better);
     if (better) {
       save_best();
@@ -129,21 +192,30 @@ class Run {
     return e;
   }
 
+  // The first rank alone: the others may not see its disk.
   void test_best() {
+    if (!ranks_.leads()) return;
     const std::unique_ptr<Transformer> best =
         folder_.has_best() ? load_model(folder_.best(), DType::f32) : nullptr;
     const std::optional<Evaluation> e = setup_.task->test(best ? *best : training_.model());
     recorder_.test(e, setup_.task->baselines());
   }
 
-  void save_best() { folder_.save_best(training_.model(), model_files_of(setup_, folder_)); }
+  void save_best() {
+    if (ranks_.leads()) folder_.save_best(training_.model(), model_files_of(setup_, folder_));
+  }
 
   void save() {
     training_.expect_finite(state_.step);  // a broken model must not replace a good one
     state_.threads = num_threads();
-    folder_.save_last(training_, model_files_of(setup_, folder_), state_, config_.keep);
+    const NamedTensors memory = training_.memory();
+    if (ranks_.leads())
+      folder_.save_last(training_, memory, model_files_of(setup_, folder_), state_, config_.keep);
   }
 
+  static constexpr double kSecondsBetweenLines = 10;
+
+  Communicator& ranks_;
   RunFolder folder_;
   Progress progress_;
   RunSetup setup_;
@@ -156,11 +228,12 @@ class Run {
 
 }  // namespace
 
-Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop) {
+Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop,
+                 Communicator& ranks) {
   check(config.data.folds == 0 || config.data.fold > 0,
         "data.folds: {} models are trained by cross_validate(); train() needs data.fold, the one to train",
         config.data.folds);
-  return Run(config, mode).train(stop);
+  return Run(config, mode, ranks).train(stop);
 }
 
 void rehearse(const TrainConfig& config, StartMode mode) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "qkv/base/communicator.h"
 #include "qkv/train/config/config.h"
 #include "qkv/train/run/start_mode.h"
 #include "qkv/train/tasks/evaluate.h"
@@ -14,8 +15,9 @@ namespace qkv {
 // (older ones, where train.keep asks for them), OUT/best (the best model by train.best_by),
 // OUT/metrics.jsonl, OUT/config.toml, OUT/report.html and, where there are scores, OUT/evaluation.json.
 // `stop` is asked after each step: true saves and returns early. Returns the last evaluation of the whole
-// validation text.
-Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop);
+// validation text. Ranks call it together, with train.shards of at least their number; the first one writes.
+Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop,
+                 Communicator& ranks = single_process());
 
 // Checks all that train() would need - texts, tokenizer, checkpoint, memory, a place to write - and changes
 // nothing. Throws what train() would.

@@ -68,15 +68,17 @@ Batch restoration_batch(const TokenStream& stream, const std::vector<Piece>& pie
 
 Evaluation evaluate_restored(const Transformer& model, const TokenStream& stream,
                              const std::vector<Piece>& pieces, const Restoration& r, const SequenceEnds& ends,
-                             int64_t tokens, uint64_t seed) {
+                             int64_t tokens, uint64_t seed, Communicator& ranks) {
   const NoGrad guard;
   Evaluation e;
-  for (const std::vector<int64_t>& which : batches_by_length(lengths_of(pieces, r), tokens)) {
-    const Batch b = restoration_batch(stream, pieces, which, r, ends, model.spec(), seed, 0);
-    const CrossEntropyResult loss = model.loss(b, b.targets, {}, 1);
-    e.total += loss.total;
-    e.tokens += loss.count;
-  }
+  const auto batches = batches_by_length(lengths_of(pieces, r), tokens);
+  add_losses(ranks.share(std::ssize(batches),
+                         [&](int64_t i) {
+                           return losses_of(
+                               model, restoration_batch(stream, pieces, batches[static_cast<size_t>(i)], r,
+                                                        ends, model.spec(), seed, 0));
+                         }),
+             e);
   e.of_tokens = e.tokens;
   return e;
 }

@@ -47,6 +47,6 @@ Batch restoration_batch(const TokenStream& stream, const std::vector<Piece>& pie
 // tokens at a time.
 Evaluation evaluate_restored(const Transformer& model, const TokenStream& stream,
                              const std::vector<Piece>& pieces, const Restoration& r, const SequenceEnds& ends,
-                             int64_t tokens, uint64_t seed);
+                             int64_t tokens, uint64_t seed, Communicator& ranks = single_process());
 
 }  // namespace qkv

@@ -32,29 +32,33 @@ class Judging {
 
 constexpr uint64_t kValidationPrefixes = 0x76616c6964;  // "valid"
 
-// The losses of batches in an evaluation: the sums of the next token's, and the means of the modules'.
-class LossSums {
- public:
-  explicit LossSums(Evaluation& e) : e_(e) {}
-  void add(const CrossEntropyResult& r) {
-    e_.total += r.total;
-    e_.tokens += r.count;
-    further_.resize(r.further.size());
-    for (size_t k = 0; k < further_.size(); ++k) {
-      further_[k].first += r.further[k].first;
-      further_[k].second += r.further[k].second;
-    }
-  }
-  void end() {
-    for (size_t k = 0; k < further_.size(); ++k)
-      if (const auto [total, count] = further_[k]; count > 0)
-        e_.losses.emplace_back(fmt::format("mtp_{}", k + 1), total / static_cast<double>(count));
-  }
+// The sum of a batch's losses and their number: of the next token, and of each module.
+std::vector<double> numbers_of(const CrossEntropyResult& r) {
+  std::vector<double> out = {r.total, static_cast<double>(r.count)};
+  for (const auto& [total, count] : r.further) out.insert(out.end(), {total, static_cast<double>(count)});
+  return out;
+}
 
- private:
-  Evaluation& e_;
-  std::vector<std::pair<double, int64_t>> further_;
-};
+}  // namespace
+
+void add_losses(const std::vector<std::vector<double>>& batches, Evaluation& e) {
+  std::vector<double> sums;
+  for (const std::vector<double>& b : batches) {
+    sums.resize(b.size());
+    for (size_t i = 0; i < b.size(); ++i) sums[i] += b[i];
+  }
+  if (sums.empty()) return;
+  e.total += sums[0];
+  e.tokens += std::llround(sums[1]);
+  for (size_t i = 2; i < sums.size(); i += 2)
+    if (sums[i + 1] > 0) e.losses.emplace_back(fmt::format("mtp_{}", i / 2), sums[i] / sums[i + 1]);
+}
+
+std::vector<double> losses_of(const Transformer& model, const Batch& b) {
+  return numbers_of(model.loss(b, b.targets, {}, 1));
+}
+
+namespace {
 
 // In parts that are read side by side; what layers remember of a part goes along.
 void evaluate_with_memory(const Transformer& model, const TokenStream& stream, int64_t windows,
@@ -71,25 +75,25 @@ void evaluate_with_memory(const Transformer& model, const TokenStream& stream, i
   SegmentStates states = model.make_segment_states(count);
   Context context;
   context.segment_states = &states;
-  LossSums sums(e);  // no model with a memory has modules
+  std::vector<std::vector<double>> losses;
   for (int64_t step = 0; step < steps; ++step) {
     const Batch b = streams.batch_of_pass(step);
     load_streams(states, b);
     const CrossEntropyResult r = model.loss(b, b.targets, context, 1);
     store_streams(states, b);
-    sums.add(r);
+    losses.push_back(numbers_of(r));
   }
+  add_losses(losses, e);
 }
 
 }  // namespace
 
 Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows,
-                    int64_t length) {
+                    int64_t length, Communicator& ranks) {
   const Judging guard(model);
   if (length == 0) length = model.spec().context;
   const EveryWindow every(stream, length, windows);
   Evaluation e;
-  int64_t sequences = 0;  // so far: prefixes do not depend on the batches
   e.of_tokens = stream.size() - stream.beginnings;
   e.characters = stream.characters;
   e.bytes = stream.bytes;
@@ -97,20 +101,20 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
     evaluate_with_memory(model, stream, windows, length, e);
     return e;
   }
-  LossSums sums(e);
-  for (int64_t first = 0; first < every.windows(); first += batch) {
-    Batch b = every.batch(first, batch);
-    if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, 0, sequences);
-    sequences += b.layout.sequences();
-    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-    sums.add(r);
-  }
-  sums.end();
+  const bool prefixes = model.spec().order == Order::prefix;
+  int64_t sequences = 0, seen = 0;  // in the first `seen` batches: prefixes do not depend on the batches
+  const auto losses = ranks.share((every.windows() + batch - 1) / batch, [&](int64_t i) {
+    for (; prefixes && seen < i; ++seen) sequences += every.batch(seen * batch, batch).layout.sequences();
+    Batch b = every.batch(i * batch, batch);
+    if (prefixes) draw_prefixes(b, kValidationPrefixes, 0, sequences);
+    return losses_of(model, b);
+  });
+  add_losses(losses, e);
   return e;
 }
 
 Evaluation evaluate(const Transformer& model, const PairStream& pairs, const SequenceEnds& ends,
-                    int64_t tokens) {
+                    int64_t tokens, Communicator& ranks) {
   const Judging guard(model);
   Evaluation e;
   const CutPairs cut = count_cut(pairs, ends, model.spec().pair_layout());
@@ -120,29 +124,30 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
     e.bytes = pairs.target.bytes;
   }
   const std::vector<int64_t> lengths = pair_lengths(pairs, ends, model.spec().context);
-  LossSums sums(e);
-  for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
-    const Batch b = pair_batch(pairs, which, ends, model.spec().pair_layout());
-    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-    sums.add(r);
-  }
-  sums.end();
+  const auto batches = batches_by_length(lengths, tokens);
+  add_losses(ranks.share(std::ssize(batches),
+                         [&](int64_t i) {
+                           return losses_of(model, pair_batch(pairs, batches[static_cast<size_t>(i)], ends,
+                                                              model.spec().pair_layout()));
+                         }),
+             e);
   e.of_tokens = e.tokens;
   return e;
 }
 
-Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens) {
+Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens,
+                    Communicator& ranks) {
   const Judging guard(model);
   Evaluation e;
   e.cut = conversations.cut;
   e.missed = conversations.lost;
-  LossSums sums(e);
-  for (const std::vector<int64_t>& which : batches_by_length(conversations.stream.lengths(), tokens)) {
-    const Batch b = labelled_batch(conversations.stream, which);
-    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-    sums.add(r);
-  }
-  sums.end();
+  const auto batches = batches_by_length(conversations.stream.lengths(), tokens);
+  add_losses(ranks.share(std::ssize(batches),
+                         [&](int64_t i) {
+                           return losses_of(
+                               model, labelled_batch(conversations.stream, batches[static_cast<size_t>(i)]));
+                         }),
+             e);
   e.of_tokens = conversations.stream.tokens.size();
   return e;
 }
@@ -459,7 +464,8 @@ std::unique_ptr<Judge> judge_of(const ModelSpec& spec, std::span<const Example> 
 }  // namespace
 
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
-                    const std::vector<Example>& examples, int64_t tokens, int64_t mistakes) {
+                    const std::vector<Example>& examples, int64_t tokens, int64_t mistakes,
+                    Communicator& ranks) {
   constexpr size_t kAtOnce = 4096;  // whose scores are held, and which are sorted by length among each other
   const Judging guard(model);
   const ModelSpec& spec = model.spec();
@@ -480,7 +486,7 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
       texts.insert(texts.end(), its.begin(), its.end());
     }
     if (texts.empty()) continue;
-    const std::vector<Tensor> scores = class_scores(model, texts, tokens);
+    const std::vector<Tensor> scores = class_scores(model, texts, tokens, ranks);
     for (const auto& [i, first] : which) {
       const Example& example = examples[i];
       const bool choices = spec.problem == Problem::multiple_choice;

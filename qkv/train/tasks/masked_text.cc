@@ -1,6 +1,7 @@
 #include "qkv/train/tasks/masked_text.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "qkv/data/length_batches.h"
 
@@ -58,29 +59,37 @@ std::vector<int64_t> lengths_of(const std::vector<Piece>& pieces) {
 
 Evaluation evaluate_masked(const Transformer& model, const TokenStream& stream,
                            const std::vector<Piece>& pieces, const Masking& masking,
-                           const EncoderTokens& ends, int64_t tokens, uint64_t seed) {
+                           const EncoderTokens& ends, int64_t tokens, uint64_t seed, Communicator& ranks) {
   const NoGrad guard;
   Evaluation e;
-  int64_t right = 0;
-  for (const std::vector<int64_t>& which : batches_by_length(lengths_of(pieces), tokens)) {
+  const auto batches = batches_by_length(lengths_of(pieces), tokens);
+  // For each batch: the losses of hidden tokens, how many next sentences there are, and how many are found.
+  const auto found = ranks.share(std::ssize(batches), [&](int64_t batch) {
     std::vector<Piece> chosen;
-    for (const int64_t i : which) chosen.push_back(pieces[i]);
+    for (const int64_t i : batches[static_cast<size_t>(batch)]) chosen.push_back(pieces[i]);
     const Batch b = masked_batch(stream, chosen, {ends.first, ends.last}, masking, seed, 0);
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-    e.total += r.total;
-    e.tokens += r.count;
-    if (!b.sequence_targets.defined()) continue;
+    std::vector<double> numbers = {r.total, static_cast<double>(r.count), 0, 0};
+    if (!b.sequence_targets.defined()) return numbers;
     const Tensor scores = model.classes(model.hidden(b, {}), b, {});
     const auto wanted = b.sequence_targets.values();
     for (size_t s = 0; s < wanted.size(); ++s) {
       if (wanted[s] == kIgnored) continue;
       const auto z = scores.row<float>(static_cast<int64_t>(s));
-      right += std::ranges::max_element(z) - z.begin() == wanted[s];
-      ++e.examples;
+      numbers[2] += 1;
+      numbers[3] += std::ranges::max_element(z) - z.begin() == wanted[s] ? 1 : 0;
     }
+    return numbers;
+  });
+  double sentences = 0, right = 0;
+  for (const std::vector<double>& numbers : found) {
+    e.total += numbers[0];
+    e.tokens += std::llround(numbers[1]);
+    sentences += numbers[2];
+    right += numbers[3];
   }
-  if (e.examples > 0)
-    e.scores = {{"next_sentence", static_cast<double>(right) / static_cast<double>(e.examples)}};
+  e.examples = std::llround(sentences);
+  if (e.examples > 0) e.scores = {{"next_sentence", right / sentences}};
   e.of_tokens = e.tokens;
   return e;
 }

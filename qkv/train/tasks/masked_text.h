@@ -33,6 +33,7 @@ inline int64_t ends_of(const Masking& masking) {
 // Predicts the tokens that `seed` masks, the same ones every time, about `tokens` tokens at a time.
 Evaluation evaluate_masked(const Transformer& model, const TokenStream& stream,
                            const std::vector<Piece>& pieces, const Masking& masking,
-                           const EncoderTokens& ends, int64_t tokens, uint64_t seed = kValidationMask);
+                           const EncoderTokens& ends, int64_t tokens, uint64_t seed = kValidationMask,
+                           Communicator& ranks = single_process());
 
 }  // namespace qkv

@@ -143,27 +143,27 @@ std::string fingerprint_of(const TokenizedText& text) {
 
 void TaskOfSequences::take_lengths(std::vector<int64_t> lengths) {
   tokens_ = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  batches_.emplace(std::move(lengths), config_.batch_tokens, config_.seed);
+  batches_.emplace(std::move(lengths), config_.tokens_of_pass(), config_.seed);
 }
 
 std::string TaskOfSequences::step_text(int64_t) const {
-  return fmt::format("{} tokens ({} per epoch)", config_.batch_tokens * config_.accumulate,
-                     counted(batches_->batches_per_epoch() / config_.accumulate, "step"));
+  return fmt::format("{} tokens ({} per epoch)", config_.tokens_of_pass() * config_.passes(),
+                     counted(batches_->batches_per_epoch() / config_.passes(), "step"));
 }
 
 double TaskOfSequences::tokens_a_step(int64_t) const {
-  return static_cast<double>(training_tokens() * config_.accumulate) /
+  return static_cast<double>(training_tokens() * config_.passes()) /
          static_cast<double>(batches_->batches_per_epoch());
 }
 
 double TaskOfSequences::steps_per_epoch(int64_t) const {
-  return static_cast<double>(batches_->batches_per_epoch()) / static_cast<double>(config_.accumulate);
+  return static_cast<double>(batches_->batches_per_epoch()) / static_cast<double>(config_.passes());
 }
 
 std::vector<Batch> TaskOfSequences::batches(int64_t step, int64_t) {
   std::vector<Batch> out;
-  for (int64_t i = 0; i < config_.accumulate; ++i) {
-    const auto index = static_cast<uint64_t>((step - 1) * config_.accumulate + i);
+  for (int64_t i = 0; i < config_.passes(); ++i) {
+    const auto index = static_cast<uint64_t>((step - 1) * config_.passes() + i);
     const uint64_t epoch = batches_->epoch(index);
     out.push_back(training_batch(batches_->items(index), index, epoch));
   }

@@ -41,8 +41,10 @@ class Task {
   virtual double steps_per_epoch(int64_t /*batch*/) const { return 0; }
   // The micro-batches of a step, from 1: a function of (seed, step).
   virtual std::vector<Batch> batches(int64_t step, int64_t batch) = 0;
-  // Evaluates the model on the validation data: all, or the part that is used during training.
-  virtual Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const = 0;
+  // Evaluates the model on the validation data: all, or the part that is used during training. Ranks call it
+  // together, and divide the work.
+  virtual Evaluation evaluate(const Transformer& model, int64_t batch, bool all,
+                              Communicator& ranks) const = 0;
   virtual bool looks_at_all() const = 0;  // true if that part is everything
   // Evaluates the model on the test data; nothing if there are none.
   virtual std::optional<Evaluation> test(const Transformer& /*model*/) const { return std::nullopt; }

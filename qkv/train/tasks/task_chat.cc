@@ -88,8 +88,8 @@ class Chat : public TaskOfSequences {
                        hash_of(std::as_bytes(train_.stream.tokens.tokens())),
                        hash_of(std::as_bytes(std::span(train_.stream.targets))));
   }
-  Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    return qkv::evaluate(model, valid_, config_.batch_tokens);
+  Evaluation evaluate(const Transformer& model, int64_t, bool, Communicator& ranks) const override {
+    return qkv::evaluate(model, valid_, config_.batch_tokens, ranks);
   }
   std::string text(const Evaluation& e) const override {
     return fmt::format("{:.4f} (perplexity {:.2f}, {} assistant tokens)", e.loss(), e.perplexity(), e.tokens);

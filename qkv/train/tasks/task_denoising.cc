@@ -30,9 +30,9 @@ class TextRestoration : public TaskOfSequences {
   std::string data_text() const override { return summary_of(text_, train_.size(), unknown_, cached_); }
   std::string fingerprint() const override { return fingerprint_of(text_); }
   // The same ones every time.
-  Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
+  Evaluation evaluate(const Transformer& model, int64_t, bool, Communicator& ranks) const override {
     return evaluate_restored(model, text_.valid, valid_, restoration_, ends_, config_.batch_tokens,
-                             kValidationMask);
+                             kValidationMask, ranks);
   }
   std::string text(const Evaluation& e) const override {
     return fmt::format("{:.4f} (perplexity {:.2f}, {} target tokens)", e.loss(), e.perplexity(), e.tokens);

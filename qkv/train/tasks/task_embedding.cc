@@ -57,8 +57,8 @@ class Embedding : public TaskOfSequences {
         for (const EncodedText& t : *texts) all += hash_of(std::as_bytes(std::span(t.encoding.ids)));
     return fmt::format("pairs = {} ({})\n", train_.size(), hash_of(std::as_bytes(std::span(all))));
   }
-  Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    return evaluate_pairs(model, valid_);
+  Evaluation evaluate(const Transformer& model, int64_t, bool, Communicator& ranks) const override {
+    return evaluate_pairs(model, valid_, ranks);
   }
   std::string text(const Evaluation& e) const override {
     return fmt::format("{:.4f} (retrieval accuracy {:.2f}% of {} candidates)", e.loss(),

@@ -145,8 +145,8 @@ class Labelled : public TaskOfSequences {
     }
     return out;
   }
-  Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    return qkv::evaluate(model, tokenizer_, examples_.valid, config_.batch_tokens, kShownMistakes);
+  Evaluation evaluate(const Transformer& model, int64_t, bool, Communicator& ranks) const override {
+    return qkv::evaluate(model, tokenizer_, examples_.valid, config_.batch_tokens, kShownMistakes, ranks);
   }
   std::optional<Evaluation> test(const Transformer& model) const override {
     if (examples_.test.empty()) return std::nullopt;

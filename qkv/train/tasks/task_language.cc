@@ -31,17 +31,17 @@ class LanguageModelling : public Task {
                        cached_ ? " (cached)" : "");
   }
   std::string step_text(int64_t batch) const override {
-    return fmt::format("{} x {} tokens", batch * config_.accumulate, config_.window_length());
+    return fmt::format("{} x {} tokens", batch * config_.passes(), config_.window_length());
   }
   std::string fingerprint() const override { return fingerprint_of(text_); }
   int64_t largest_batch() const override {
-    return text_.train.size() / config_.window_length() / config_.accumulate;
+    return text_.train.size() / config_.window_length() / config_.passes();
   }
   void expect_batch(int64_t batch) const override {
     if (config_.model.memory > 0) streams(batch);
   }
   double tokens_a_step(int64_t batch) const override {
-    return static_cast<double>(batch * config_.accumulate * config_.window_length());
+    return static_cast<double>(batch * config_.passes() * config_.window_length());
   }
   double steps_per_epoch(int64_t batch) const override {
     return static_cast<double>(text_.train.size()) / tokens_a_step(batch);
@@ -50,18 +50,19 @@ class LanguageModelling : public Task {
     std::vector<Batch> out;
     if (config_.model.memory > 0) {
       const StreamWindows all = streams(batch);
-      for (int64_t i = 0; i < config_.accumulate; ++i) out.push_back(all.batch(step - 1, i * batch, batch));
+      for (int64_t i = 0; i < config_.passes(); ++i) out.push_back(all.batch(step - 1, i * batch, batch));
       return out;
     }
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
+    for (int64_t i = 0; i < config_.passes(); ++i) {
       out.push_back(windows_.batch(static_cast<uint64_t>(step), i * batch, batch));
       if (config_.model.order == Order::prefix)
-        draw_prefixes(out.back(), config_.seed, static_cast<uint64_t>(step * config_.accumulate + i));
+        draw_prefixes(out.back(), config_.seed, static_cast<uint64_t>(step * config_.passes() + i));
     }
     return out;
   }
-  Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const override {
-    return qkv::evaluate(model, text_.valid, batch, all ? 0 : config_.eval_windows, config_.window_length());
+  Evaluation evaluate(const Transformer& model, int64_t batch, bool all, Communicator& ranks) const override {
+    return qkv::evaluate(model, text_.valid, batch, all ? 0 : config_.eval_windows, config_.window_length(),
+                         ranks);
   }
   bool looks_at_all() const override { return config_.eval_windows == 0; }
   std::vector<int32_t> opening(int64_t count) const override {
@@ -103,7 +104,7 @@ class LanguageModelling : public Task {
   }
   // Streams that a model with memory continues reading.
   StreamWindows streams(int64_t batch) const {
-    return {text_.train, config_.window_length(), batch * config_.accumulate, source_};
+    return {text_.train, config_.window_length(), batch * config_.passes(), source_};
   }
 
   TokenizedText text_;

@@ -32,8 +32,9 @@ class MaskedLanguageModelling : public TaskOfSequences {
   std::string data_text() const override { return summary_of(text_, train_.size(), unknown_, cached_); }
   std::string fingerprint() const override { return fingerprint_of(text_); }
   // The same tokens are hidden every time.
-  Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    return evaluate_masked(model, text_.valid, valid_, masking_, tokens_, config_.batch_tokens);
+  Evaluation evaluate(const Transformer& model, int64_t, bool, Communicator& ranks) const override {
+    return evaluate_masked(model, text_.valid, valid_, masking_, tokens_, config_.batch_tokens,
+                           kValidationMask, ranks);
   }
   std::string text(const Evaluation& e) const override {
     return fmt::format("{:.4f} (perplexity {:.2f}, {} masked tokens)", e.loss(), e.perplexity(), e.tokens) +

@@ -28,7 +28,8 @@ TrainConfig config_of(const TrainConfig& run, size_t part) {
   c.data = set.data;
   c.data.cache = run.data.cache;
   c.data.split_seed = run.data.split_seed;
-  c.accumulate = 1;
+  c.batch_tokens = run.tokens_of_pass();
+  c.accumulate = c.shards = 1;
   // Different seeds: otherwise sets of equal size would be shuffled in the same way.
   constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
   c.seed = run.seed + kGolden * part;
@@ -73,7 +74,7 @@ class Mixture : public Task {
     const std::string one = each([&](size_t p) {
       return fmt::format("{:.0f}% {}: {}", 100 * share(p), name(p), parts_[p]->step_text(batch));
     });
-    return config_.accumulate == 1 ? one : fmt::format("{} times [{}]", config_.accumulate, one);
+    return config_.passes() == 1 ? one : fmt::format("{} times [{}]", config_.passes(), one);
   }
   std::vector<std::string> labels() const override {
     for (const auto& part : parts_)
@@ -101,28 +102,28 @@ class Mixture : public Task {
   int64_t largest_batch() const override {
     int64_t most = 0;
     for (const auto& part : parts_) most = std::max(most, part->largest_batch());
-    return most / config_.accumulate;
+    return most / config_.passes();
   }
   double tokens_a_step(int64_t batch) const override {
     double mean = 0;
     for (size_t p = 0; p < parts_.size(); ++p) mean += share(p) * parts_[p]->tokens_a_step(batch);
-    return mean * static_cast<double>(config_.accumulate);
+    return mean * static_cast<double>(config_.passes());
   }
   std::vector<Batch> batches(int64_t step, int64_t batch) override {
     std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      const auto [part, its_step] = draw(static_cast<uint64_t>((step - 1) * config_.accumulate + i));
+    for (int64_t i = 0; i < config_.passes(); ++i) {
+      const auto [part, its_step] = draw(static_cast<uint64_t>((step - 1) * config_.passes() + i));
       std::vector<Batch> one = parts_[part]->batches(its_step, batch);
       out.push_back(std::move(one.front()));
     }
     return out;
   }
   // The loss is the weighted mean of the datasets' losses, as in training.
-  Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const override {
+  Evaluation evaluate(const Transformer& model, int64_t batch, bool all, Communicator& ranks) const override {
     Evaluation e;
     double sum = 0, weights = 0;
     for (size_t p = 0; p < parts_.size(); ++p) {
-      const Evaluation one = parts_[p]->evaluate(model, batch, all);
+      const Evaluation one = parts_[p]->evaluate(model, batch, all, ranks);
       if (one.tokens == 0) continue;
       e.tokens += one.tokens;
       e.of_tokens += one.of_tokens;

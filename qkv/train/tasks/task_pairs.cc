@@ -48,9 +48,9 @@ class SequenceToSequence : public TaskOfSequences {
                                              : "");
   }
   std::string fingerprint() const override { return fmt::format("pairs = {} ({})\n", train_.size(), hash_); }
-  Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    Evaluation e = qkv::evaluate(model, valid_, ends_, config_.batch_tokens);
-    if (!sources_.empty()) add_scores(model, e);
+  Evaluation evaluate(const Transformer& model, int64_t, bool, Communicator& ranks) const override {
+    Evaluation e = qkv::evaluate(model, valid_, ends_, config_.batch_tokens, ranks);
+    if (!sources_.empty()) add_scores(model, e, ranks);
     return e;
   }
   std::string text(const Evaluation& e) const override {
@@ -77,12 +77,21 @@ class SequenceToSequence : public TaskOfSequences {
   Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t) const override {
     return pair_batch(train_, items, ends_, config_.model.pair_layout());
   }
-  void add_scores(const Transformer& model, Evaluation& e) const {
+  // Each rank translates a run of the sources.
+  void add_scores(const Transformer& model, Evaluation& e, Communicator& ranks) const {
     BeamOptions greedy;
     greedy.beams = 1;
-    const Translations found = translate({model, tokenizer_, ends_}, sources_, greedy);
+    const auto at = [&](int rank) { return sources_.begin() + std::ssize(sources_) * rank / ranks.size(); };
+    const std::vector<std::string> mine(at(ranks.rank()), at(ranks.rank() + 1));
+    std::string texts;  // the translations, each ended by a zero
+    for (const auto& best : translate({model, tokenizer_, ends_}, mine, greedy).best)
+      texts += best.front().text + '\0';
     std::vector<std::string> outputs;
-    for (const auto& best : found.best) outputs.push_back(best.front().text);
+    for (const std::string& rank : ranks.gather(texts))
+      for (size_t begin = 0, end; begin < rank.size(); begin = end + 1) {
+        end = rank.find('\0', begin);
+        outputs.push_back(rank.substr(begin, end - begin));
+      }
     double exact = 0;
     for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == targets_[i];
     const BleuTokenizer tokenizer = bleu_tokenizer_for(targets_).tokenizer;

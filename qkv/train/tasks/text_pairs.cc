@@ -79,26 +79,32 @@ void for_groups(int64_t pairs, const F& f) {
 
 }  // namespace
 
-Evaluation evaluate_pairs(const Transformer& model, const EncodedPairs& pairs) {
+Evaluation evaluate_pairs(const Transformer& model, const EncodedPairs& pairs, Communicator& ranks) {
   const NoGrad guard;
   Evaluation e;
-  int64_t found = 0;
-  for_groups(pairs.size(), [&](int64_t first, int64_t end) {
-    std::vector<int64_t> which(end - first);
+  const int64_t groups = (pairs.size() + kPairsToChooseFrom - 1) / kPairsToChooseFrom;
+  const auto losses = ranks.share(groups, [&](int64_t group) {
+    const int64_t first = group * kPairsToChooseFrom,
+                  end = std::min(pairs.size(), first + kPairsToChooseFrom);
+    std::vector<int64_t> which(static_cast<size_t>(end - first));
     std::iota(which.begin(), which.end(), first);
     const Batch b = text_pair_batch(pairs, which);
     const Tensor vectors = unit_rows(convert(model.pooled(model.hidden(b, {}), b), DType::f32));
     const auto n = std::ssize(which);
     const ContrastiveLoss c =
         contrastive_cross_entropy(vectors.slice_rows(0, n), vectors.slice_rows(n, 2 * n), 0.05F, 1);
-    e.total += c.total;
-    e.tokens += n;
-    found += c.found;
+    return std::vector<double>{c.total, static_cast<double>(n), static_cast<double>(c.found)};
   });
+  double found = 0;
+  for (const std::vector<double>& numbers : losses) {
+    e.total += numbers[0];
+    e.tokens += std::llround(numbers[1]);
+    found += numbers[2];
+  }
   e.of_tokens = e.tokens;
   e.examples = e.tokens;
   e.cut = pairs.cut();
-  if (e.tokens > 0) e.scores = {{"accuracy", static_cast<double>(found) / static_cast<double>(e.tokens)}};
+  if (e.tokens > 0) e.scores = {{"accuracy", found / static_cast<double>(e.tokens)}};
   return e;
 }
 

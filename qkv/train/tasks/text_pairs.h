@@ -35,7 +35,8 @@ inline constexpr int64_t kPairsToChooseFrom = 64;
 // The contrastive loss of each first text over a group of kPairsToChooseFrom second ones, and "accuracy":
 // how often its own is the nearest. The last group may be smaller. Groups have a fixed size because it
 // decides how hard the task is.
-Evaluation evaluate_pairs(const Transformer& model, const EncodedPairs& pairs);
+Evaluation evaluate_pairs(const Transformer& model, const EncodedPairs& pairs,
+                          Communicator& ranks = single_process());
 
 // Rank of each first text's own second one among all, by the cosine of their vectors.
 struct Retrieval {

@@ -167,7 +167,7 @@ TEST(Adapter, OnlyTheNamedWeightsMove) {
     auto model = adapted(with_lora(llama(16), "base", {"all-linear"}), *base);
     StepConfig config;
     config.schedule = {"constant", 0.005, 0.005, 0};
-    TrainingState training(std::move(model), config, compute, 1);
+    TrainingState training(std::move(model), config, {.compute = compute, .seed = 1});
     const Parameters& parameters = training.model().parameters();
     std::vector<Tensor> before;
     int64_t count = 0;

@@ -24,7 +24,7 @@ ModelSpec mixture() {
 TEST(Experts, TheChoicesBiasMovesByItsRateAlone) {
   StepConfig config;
   config.gradient_noise = 1;
-  TrainingState training(std::make_unique<Transformer>(mixture()), config, DType::f32, 3, false);
+  TrainingState training(std::make_unique<Transformer>(mixture()), config, {.seed = 3});
   for (const Parameter& p : training.model().parameters().all())
     EXPECT_EQ(p.rate == 0, p.name.ends_with(".router.choice_bias")) << p.name;
   TokenStream stream;
@@ -61,7 +61,7 @@ TEST(Experts, TheChoicesBiasMovesOnceAStep) {
     config.schedule.warmup_steps = 0;
     config.adversarial = adversarial;
     if (frozen) config.freeze = {"*.router.choice_bias"};
-    TrainingState training(std::make_unique<Transformer>(s), config, DType::f32, 3, recompute);
+    TrainingState training(std::make_unique<Transformer>(s), config, {.seed = 3, .recompute = recompute});
     TokenStream stream;
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < 17; ++i) ids.push_back(i * i * i % 11);
@@ -93,7 +93,7 @@ TEST(Experts, TheChoicesBiasEvensTheLoad) {
   s.experts.balance = 0;
   StepConfig config;
   config.schedule.learning_rate = 0;
-  TrainingState training(std::make_unique<Transformer>(s), config, DType::f32, 3, false);
+  TrainingState training(std::make_unique<Transformer>(s), config, {.seed = 3});
   TokenStream stream;
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 17; ++i) ids.push_back(i * i * i % 11);

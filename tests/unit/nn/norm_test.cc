@@ -55,7 +55,7 @@ TEST(BatchNormLayer, RecomputingRemembersOnce) {
   const auto trained = [&](bool recompute) {
     StepConfig config;
     config.schedule.warmup_steps = 0;
-    TrainingState t(std::make_unique<Transformer>(s), config, DType::f32, 5, recompute);
+    TrainingState t(std::make_unique<Transformer>(s), config, {.seed = 5, .recompute = recompute});
     TokenStream stream;
     std::vector<int32_t> ids;
     for (int32_t i = 0; i < 17; ++i) ids.push_back(i * i % 11);

@@ -35,9 +35,10 @@ TEST(RandomFeatureAttention, DrawsItsVectorsAnew) {
   StepConfig config;
   config.gradient_noise = 1;
   for (const bool recompute : {false, true}) {
-    TrainingState never(std::make_unique<Transformer>(performer(0)), config, DType::f32, 3, recompute),
-        training(std::make_unique<Transformer>(performer(2)), config, DType::f32, 3, recompute),
-        resumed(std::make_unique<Transformer>(performer(2)), config, DType::f32, 3, recompute);
+    TrainingState never(std::make_unique<Transformer>(performer(0)), config,
+                        {.seed = 3, .recompute = recompute}),
+        training(std::make_unique<Transformer>(performer(2)), config, {.seed = 3, .recompute = recompute}),
+        resumed(std::make_unique<Transformer>(performer(2)), config, {.seed = 3, .recompute = recompute});
     const std::vector<float> first = vectors_of(training, 0);
     EXPECT_EQ(vectors_of(never, 0), first);
     EXPECT_NE(vectors_of(training, 1), first);

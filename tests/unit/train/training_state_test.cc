@@ -35,14 +35,15 @@ StepConfig plain_sgd() {
 }
 
 std::unique_ptr<TrainingState> stepped(const StepConfig& c) {
-  auto t = std::make_unique<TrainingState>(std::make_unique<Transformer>(spec()), c, DType::f32, 5);
+  auto t =
+      std::make_unique<TrainingState>(std::make_unique<Transformer>(spec()), c, TrainingOptions{.seed = 5});
   t->step({batch()}, 1, 1);
   return t;
 }
 
 // The change of each parameter in a step.
 std::map<std::string, std::vector<double>> moves(const StepConfig& c) {
-  TrainingState fresh(std::make_unique<Transformer>(spec()), c, DType::f32, 5);
+  TrainingState fresh(std::make_unique<Transformer>(spec()), c, {.seed = 5});
   const auto t = stepped(c);
   std::map<std::string, std::vector<double>> out;
   for (const Parameter& p : t->model().parameters().all()) {

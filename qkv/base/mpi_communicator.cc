@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "qkv/base/communicator.h"
+#include "qkv/base/error.h"
+
+#ifdef QKV_MPI
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#endif
+
+namespace qkv {
+namespace {
+
+// True if Open MPI's mpirun, or another launcher that speaks PMIx to it, has started this process.
+bool launched() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
+}
+
+}  // namespace
+
+#ifndef QKV_MPI
+
+std::unique_ptr<Communicator> mpi_communicator(double) {
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  check(!launched() || (size != nullptr && std::atoi(size) == 1),
+        "mpirun started several ranks, but this qkv was built without MPI: install libopenmpi-dev and build "
+        "it again");
+  return nullptr;
+}
+
+#else
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr size_t kLongest = size_t{1} << 30;  // bytes of a message, whose length is an int
+constexpr int kData = 1, kNotice = 2;         // tags
+constexpr Seconds kFarewell{5};               // a failed rank waits so long for the others' messages
+
+// Lets the processor do something else while nothing arrives: first other threads, then nothing at all.
+class Patience {
+ public:
+  void wait() {
+    if (++turns_ < 2000)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+
+ private:
+  int turns_ = 0;
+};
+
+// A rank's last words. `own`: it failed by itself, not because another rank did.
+struct Notice {
+  bool own = false;
+  std::string message = {};
+};
+
+class MpiRanks : public Communicator {
+ public:
+  MpiRanks(int rank, int size, double timeout_s)
+      : Communicator(rank, size), timeout_(timeout_s), notices_(static_cast<size_t>(size)) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &data_);
+    MPI_Comm_dup(MPI_COMM_WORLD, &farewells_);
+  }
+  MpiRanks(const MpiRanks&) = delete;
+  MpiRanks& operator=(const MpiRanks&) = delete;
+  ~MpiRanks() override {
+    if (notices_[static_cast<size_t>(rank())] && !all_said()) MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Comm_free(&data_);
+    MPI_Comm_free(&farewells_);
+    MPI_Finalize();
+  }
+
+  void exchange(std::span<const std::span<const std::byte> > out,
+                std::span<const std::span<std::byte> > in) override {
+    keep_own(out, in);
+    std::vector<MPI_Request> requests;
+    std::vector<int> senders;  // senders of the first requests
+    for (int r = 0; r < size(); ++r)
+      for (std::span<std::byte> part = in [static_cast<size_t>(r)]; r != rank() && !part.empty();) {
+        const size_t n = std::min(part.size(), kLongest);
+        MPI_Irecv(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests.emplace_back());
+        senders.push_back(r);
+        part = part.subspan(n);
+      }
+    for (int r = 0; r < size(); ++r)
+      for (std::span<const std::byte> part = out[static_cast<size_t>(r)]; r != rank() && !part.empty();) {
+        const size_t n = std::min(part.size(), kLongest);
+        MPI_Isend(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests.emplace_back());
+        part = part.subspan(n);
+      }
+    try {
+      wait_for(requests, senders);
+    } catch (const Error&) {
+      abandon(requests, senders.size());
+      throw;
+    }
+    count_sent(out);
+  }
+
+  std::vector<std::string> fail_together(const std::string& message) override {
+    const auto me = static_cast<size_t>(rank());
+    const bool own = std::ranges::none_of(notices_, [](const auto& n) { return n && n->own; });
+    notices_[me] = Notice{own, message};
+    const std::string farewell = (own ? "1" : "0") + message;
+    std::vector<MPI_Request> requests;
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        MPI_Isend(farewell.data(), static_cast<int>(farewell.size()), MPI_BYTE, r, kNotice, farewells_,
+                  &requests.emplace_back());
+    Patience patience;
+    int sent = 0;
+    for (const auto end = Clock::now() + kFarewell; Clock::now() < end; patience.wait()) {
+      listen();
+      if (sent == 0)
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &sent, MPI_STATUSES_IGNORE);
+      if (sent != 0 && all_said()) break;
+    }
+    if (sent == 0) std::quick_exit(1);  // the messages' memory is still in use
+    const auto first = std::ranges::find_if(notices_, [](const auto& n) { return n.has_value(); });
+    return first - notices_.begin() == rank() ? last_words() : std::vector<std::string>();
+  }
+
+ private:
+  bool all_said() const {
+    return std::ranges::all_of(notices_, [](const auto& n) { return n.has_value(); });
+  }
+
+  // Receives what failed ranks have said.
+  void listen() {
+    for (;;) {
+      int found = 0;
+      MPI_Status status;
+      MPI_Iprobe(MPI_ANY_SOURCE, kNotice, farewells_, &found, &status);
+      if (found == 0) return;
+      int length = 0;
+      MPI_Get_count(&status, MPI_BYTE, &length);
+      std::string text(static_cast<size_t>(length), ' ');
+      MPI_Recv(text.data(), length, MPI_BYTE, status.MPI_SOURCE, kNotice, farewells_, MPI_STATUS_IGNORE);
+      notices_[static_cast<size_t>(status.MPI_SOURCE)] = Notice{text.front() == '1', text.substr(1)};
+    }
+  }
+
+  // Each failure once: with the rank's number if that rank alone has it.
+  std::vector<std::string> last_words() const {
+    std::vector<std::string> lines;
+    std::vector<std::string> seen;
+    for (size_t r = 0; r < notices_.size(); ++r) {
+      const auto& n = notices_[r];
+      if (!n || !n->own || std::ranges::find(seen, n->message) != seen.end()) continue;
+      seen.push_back(n->message);
+      const auto same =
+          std::ranges::count_if(notices_, [&](const auto& o) { return o && o->message == n->message; });
+      lines.push_back(same > 1 || size() == 1 ? n->message
+                                              : fmt::format("rank {} of {}: {}", r, size(), n->message));
+    }
+    return lines;
+  }
+
+  // Ends the first `receives` requests, so that nothing is written to memory that is freed.
+  static void abandon(std::vector<MPI_Request>& requests, size_t receives) {
+    for (size_t i = 0; i < receives; ++i)
+      if (requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests[i]);
+    Patience patience;
+    int done = 0;
+    for (const auto end = Clock::now() + kFarewell; done == 0 && Clock::now() < end; patience.wait())
+      MPI_Testall(static_cast<int>(receives), requests.data(), &done, MPI_STATUSES_IGNORE);
+    for (MPI_Request& request : requests)
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+
+  void wait_for(std::vector<MPI_Request>& requests, const std::vector<int>& senders) {
+    const auto end = Clock::now() + timeout_;
+    Patience patience;
+    for (int64_t turn = 0;; ++turn, patience.wait()) {
+      int done = 0;
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+      if (done != 0) return;
+      if (turn % 16 != 0) continue;
+      listen();
+      for (size_t r = 0; r < notices_.size(); ++r)
+        if (notices_[r]) fail("rank {} of {}: {}", r, size(), notices_[r]->message);
+      if (Clock::now() < end) continue;
+      for (size_t i = 0; i < senders.size(); ++i) {
+        int arrived = 0;
+        MPI_Request_get_status(requests[i], &arrived, MPI_STATUS_IGNORE);
+        if (arrived == 0)
+          fail("rank {} of {} has not answered for {} s: it hangs, or it cannot be reached", senders[i],
+               size(), timeout_.count());
+      }
+      fail("a rank does not receive what rank {} of {} sent {} s ago", rank(), size(), timeout_.count());
+    }
+  }
+
+  Seconds timeout_;
+  MPI_Comm data_ = MPI_COMM_NULL, farewells_ = MPI_COMM_NULL;
+  std::vector<std::optional<Notice> > notices_;  // the last words of failed ranks
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> mpi_communicator(double timeout_s) {
+  if (!launched()) return nullptr;
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return std::make_unique<MpiRanks>(rank, size, timeout_s);
+}
+
+#endif
+
+}  // namespace qkv
