@@ -36,7 +36,7 @@ ALLOWED = {
     "trace": ["base", "autograd", "ops", "models", "text", "infer", "io/container", "report", "train/optim"],
     "convert": ["base", "tensor", "quant", "models", "text", "io", "io/container", "io/family", "io/gguf"],
     "report": ["base", "text", "metrics", "io/container"],
-    "train/optim": ["base", "kernels", "autograd", "nn", "models", "data"],
+    "train/optim": ["base", "tensor", "kernels", "autograd", "nn", "models", "data"],
     "train/config": ["base", "kernels", "models", "io", "io/family", "data", "train/optim"],
     "train/corpora": ["base", "text", "chat", "io", "io/container", "data", "infer", "train/config"],
     "train/tasks": ["base", "autograd", "ops", "nn", "models", "text", "metrics", "io", "data", "infer",

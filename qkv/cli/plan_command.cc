@@ -20,6 +20,7 @@ struct Options {
   std::string config;
   std::vector<std::string> set;
   bool json = false, no_timing = false;
+  int ranks = 1;
 };
 
 // Memory and time of a run.
@@ -28,13 +29,14 @@ struct Plan {
   int64_t tokens, batch, limit;
   std::optional<int64_t> largest_batch, largest_batch_tokens;  // for windows; for sequences
   MemoryPlan memory;
+  int ranks;
   double flops, passes;           // passes 0: mixed datasets have passes of their own
   std::optional<double> seconds;  // per step
 
   bool fits() const { return memory.total() <= limit; }
 };
 
-Plan plan_of(TrainConfig& config, bool timed) {
+Plan plan_of(TrainConfig& config, bool timed, int ranks) {
   const std::unique_ptr<Task> task = make_task(config, nullptr);
   complete_model(config, *task);
   const bool windows = config.objective == Objective::next_token && config.mix.empty();
@@ -47,7 +49,8 @@ Plan plan_of(TrainConfig& config, bool timed) {
   if (!windows && (config.mix.empty() || !std::ranges::all_of(config.mix, is_of_windows)))
     p.largest_batch_tokens = largest_batch_tokens(config, p.batch, p.limit);
   find_steps(config, *task, p.batch);
-  p.memory = memory_plan(config, p.batch);
+  p.ranks = ranks;
+  p.memory = memory_plan(config, p.batch, ranks);
   p.parameters = count_parameters(config);
   p.tokens = std::llround(task->tokens_a_step(p.batch));
   p.flops = flops_per_step(config, p.batch);
@@ -91,6 +94,7 @@ void print_text(const TrainConfig& config, const Plan& p) {
       fmt::format("tokens         {} a step{}, {}{}\n", p.tokens, of, counted(config.steps, "step"), passes);
   out += fmt::format("memory         {} of {} {}\n", memory_text(static_cast<double>(p.memory.total())),
                      memory_text(static_cast<double>(p.limit)), config.memory_gb > 0 ? "allowed" : "free");
+  if (p.ranks > 1) out.insert(out.size() - 1, fmt::format(", on each of {} ranks", p.ranks));
   for (const auto& [name, bytes] : p.memory.parts())
     if (bytes > 0) out += fmt::format("  {:<12} {:>9}\n", name, memory_text(static_cast<double>(bytes)));
   out += fmt::format("arithmetic     {:.1f} GFLOP a step\n", p.flops / 1e9);
@@ -107,7 +111,10 @@ void print_text(const TrainConfig& config, const Plan& p) {
 
 void run(const Options& o) {
   TrainConfig config = read_train_config(o.config, o.set);
-  const Plan plan = plan_of(config, !o.no_timing);
+  if (o.ranks > config.shards)
+    throw UsageError(
+        fmt::format("--ranks: {} ranks need train.shards of at least {}, a power of two", o.ranks, o.ranks));
+  const Plan plan = plan_of(config, !o.no_timing, o.ranks);
   o.json ? print_json(config, plan) : print_text(config, plan);
   check(plan.fits(), "{}: this run does not fit: it needs {}, but {} {}", o.config,
         memory_text(static_cast<double>(plan.memory.total())), memory_text(static_cast<double>(plan.limit)),
@@ -123,6 +130,9 @@ void add_plan_command(Command& app) {
   c->add_option("--set", o->set, "Override a setting: section.key=value (repeatable)")->one_value();
   c->add_flag("--no-timing", o->no_timing, "Do not run training steps to measure the time");
   c->add_flag("--json", o->json, "Print JSON");
+  c->add_option("--ranks", o->ranks,
+                "Plan the memory of each of so many ranks (mpirun -n); the time is that of one")
+      ->range(1, 1 << 16);
   c->footer(
       "The time is measured: some steps of the run, or of a decoder's one and two layers.\n"
       "The exit status is 1 when the run does not fit into memory.\n"

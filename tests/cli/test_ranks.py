@@ -128,6 +128,20 @@ class Ranks(CliTest):
                    + text[text.index("[train]"):])
         self.assert_same_on_ranks("a.toml")
 
+    def test_a_divided_optimizer(self):
+        """ZeRO-1 has the bits of a run without it, and goes on as one."""
+        keys = GPT | dict(model__width=96, model__layers=2, precision="bf16", ema=0.9)
+        self.reference(**keys)
+        self.write("a.toml", configuration(zero=True, **keys))
+        for ranks in 2, 3:
+            self.run_on(ranks, "a.toml", "--overwrite")
+            self.assert_same_as_reference()
+        plan = {zero: json.loads(self.ok("plan", "a.toml", "--ranks", "4", "--json", "--no-timing", "--set",
+                                         f"train.zero={zero}").out)["memory"] for zero in ("true", "false")}
+        for part in "optimizer", "weights", "average":
+            self.assertEqual(plan["true"][part], plan["false"][part] // 4, part)
+        self.refused("plan", "a.toml", "--ranks", "9", says=("--ranks", "train.shards of at least 9"))
+
     # ---- Faults
 
     def reference(self, **more):

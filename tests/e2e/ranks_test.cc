@@ -243,6 +243,44 @@ TEST_F(Ranks, ARunGoesOnWithAnotherNumber) {
   }
 }
 
+// ZeRO-1 changes where numbers lie, not what they are.
+TEST_F(Ranks, DividedOptimizersHaveTheSameBits) {
+  std::string plain = kGpt;  // 100,000 weights, so that there are parts to divide
+  plain.replace(plain.find("width = 32"), 10, "width = 96");
+  for (const std::string more :
+       {"precision = \"f32\"", "precision = \"bf16\"",
+        "precision = \"bf16\", ema = 0.9, gradient_noise = 0.01", "precision = \"f32\", ema = 0.9",
+        "optimizer = \"lion\"", "optimizer = \"sgd\", momentum = 0.9", "shards = 4, clip = 0.1"}) {
+    std::string whole = plain, divided = plain;
+    whole.replace(whole.find("batch = 16"), 10, "batch = 16, " + more);
+    divided.replace(divided.find("batch = 16"), 10, "batch = 16, zero = true, " + more);
+    const std::string one = train_on(1, "one", whole);
+    for (const int ranks : {1, 2, 3, 4}) expect_same_files(one, train_on(ranks, "several", divided), more);
+    train_on(4, "parts", divided, StartMode::overwrite, 2);
+    train_on(2, "parts", divided, StartMode::resume, 3);
+    expect_same_files(one, train_on(3, "parts", whole, StartMode::resume), more);
+  }
+}
+
+TEST_F(Ranks, DividedOptimizersHoldParts) {
+  std::vector<int64_t> counts(3);
+  int64_t whole = 0;
+  testing::on_ranks(3, [&](Communicator& me) {
+    TrainingState t(std::make_unique<Transformer>(gpt2_spec(50, 16, 128, 2, 2)), {},
+                    {.compute = DType::bf16, .shards = 4, .zero = true}, me);
+    const NamedTensors state = t.state();
+    counts[static_cast<size_t>(me.rank())] = state.front().second.count();
+    if (me.leads()) whole = t.model().parameters().arena(ParameterKind::matrix).master.count();
+    const NamedTensors all = t.whole_state();
+    EXPECT_EQ(all.size(), me.leads() ? state.size() : 0);
+    if (me.leads()) {
+      EXPECT_EQ(all.front().second.count(), whole);
+    }
+  });
+  EXPECT_EQ(counts[0] + counts[1] + counts[2], whole);
+  for (const int64_t count : counts) EXPECT_LT(count, whole / 2);
+}
+
 // As fast as micro-batches: a rank alone has their bits, and several ranks almost.
 TEST_F(Ranks, AnyOrderIsThatOfMicroBatches) {
   std::string any = kGpt, plain = kGpt;
@@ -297,6 +335,10 @@ TEST_F(Ranks, RejectShardsThatDoNotFit) {
   rejects("batch = 12, shards = 6", {"train.shards", "power of two", "6"});
   rejects("batch = 12, shards = 8", {"train.shards", "12 windows", "divided by 8"});
   rejects("batch = 16, shards = 8, accumulate = 2", {"train.accumulate", "train.shards"});
+  rejects("batch = 16, zero = true, weight_noise = 0.1", {"train.zero", "train.weight_noise"});
+  rejects("batch = 16, zero = true, adversarial = 0.1", {"train.zero", "train.adversarial"});
+  rejects("batch = 16, zero = true, optimizer = \"adafactor\"", {"train.zero", "adafactor"});
+  rejects("batch = 16, shards = 1, shard_order = \"any\"", {"train.shard_order"});
 }
 
 }  // namespace

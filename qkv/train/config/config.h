@@ -106,6 +106,7 @@ struct TrainConfig {
   int64_t batch_tokens = 4096;       // the same in tokens, for sequences of different lengths
   int64_t accumulate = 1;            // micro-batches per optimizer step (gradient accumulation)
   int64_t shards = 1;                // parts of a step's batch, for several ranks: a power of two
+  bool zero = false;                 // divide the optimizer's state and f32 weights among the ranks
   std::string shard_order = "tree";  // in which their gradients add up; "any": as they come
   uint64_t seed = 1;
   std::string precision = "auto";  // f32, bf16, or auto: bf16 if the processor is faster with it

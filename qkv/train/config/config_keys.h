@@ -292,6 +292,11 @@ void visit_batches(TrainConfig& c, Visitor& v) {
      "makes "
      "the last bits depend on the number of ranks"},
     c.shard_order, Choices{"tree", "any"});
+  v({"zero",
+     "ZeRO-1: each rank keeps the optimizer's state and the f32 weights of its part of the model alone (the "
+     "same bits, less memory)",
+     nullptr, false},
+    c.zero);
   v({"seed", "random seed"}, c.seed);
   v({"precision", "precision of matrix products (auto: bf16 if the processor is faster with it)"},
     c.precision, Choices{"auto", "f32", "bf16"});

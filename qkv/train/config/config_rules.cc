@@ -655,6 +655,11 @@ void resolve_steps(TrainConfig& c, const Given& given, const std::string& path) 
 
 // A step's batch as equal shards.
 void expect_equal_shards(const TrainConfig& c, const std::string& path) {
+  if (c.zero && (c.step.weight_noise > 0 || c.step.adversarial > 0))
+    usage("{}: train.zero: {} needs all f32 weights on each rank", path,
+          c.step.weight_noise > 0 ? "train.weight_noise" : "train.adversarial");
+  if (c.zero && c.step.optimizer.name == "adafactor")
+    usage("{}: train.zero: adafactor's rule looks at whole matrices: choose another optimizer", path);
   if (c.shards == 1 && c.shard_order == "any") usage("{}: train.shard_order: there is one shard", path);
   if (c.shards == 1) return;
   if (!std::has_single_bit(static_cast<uint64_t>(c.shards)))

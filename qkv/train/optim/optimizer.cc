@@ -54,10 +54,12 @@ Span<T> values_if_any(Tensor& x) {
 // A rule that moves every weight on its own: one pass over each arena.
 class ElementwiseRule : public Optimizer {
  public:
-  ElementwiseRule(const OptimizerConfig& config, Parameters& parameters)
+  ElementwiseRule(const OptimizerConfig& config, Parameters& parameters, std::optional<Part> matrices)
       : config_(config), rule_(rule_of(config)) {
     for (int k = 0; k < 2; ++k) {
-      const int64_t size = parameters.arena(kKinds[k]).master.count();
+      parts_[k] = {0, parameters.arena(kKinds[k]).master.count()};
+      if (matrices && kKinds[k] == ParameterKind::matrix) parts_[k] = *matrices;
+      const int64_t size = parts_[k].count();
       if (remembers_first(rule_)) m_[k] = Tensor::zeros({size}, DType::f32);
       if (remembers_second(rule_)) v_[k] = Tensor::zeros({size}, DType::f32);
     }
@@ -84,13 +86,17 @@ class ElementwiseRule : public Optimizer {
       const auto g = a.gradient.values<float>();
       const auto shadow = values_if_any<BFloat16>(a.shadow);
       for (const Run& run : runs_of(parameters, kKinds[k], a.master)) {
-        if (run.rate == 0) continue;
+        const int64_t first = std::max(run.begin, parts_[k].begin), last = std::min(run.end, parts_[k].end);
+        if (run.rate == 0 || first >= last) continue;
         u.lr = static_cast<float>(learning_rate) * run.rate;
-        parallel_for(run.end - run.begin, kGrain, [&](int64_t i, int64_t end) {
+        parallel_for(last - first, kGrain, [&](int64_t i, int64_t end) {
           const int64_t n = end - i;
-          i += run.begin;
-          const auto part = [&](const auto& all) { return all.empty() ? nullptr : all.subspan(i, n).data(); };
-          kernels().update(u, n, part(w), part(g), part(m), part(v), part(shadow));
+          i += first;
+          const auto part = [&](const auto& all, int64_t begin = 0) {
+            return all.empty() ? nullptr : all.subspan(i - begin, n).data();
+          };
+          kernels().update(u, n, part(w), part(g), part(m, parts_[k].begin), part(v, parts_[k].begin),
+                           part(shadow));
         });
       }
     }
@@ -108,6 +114,7 @@ class ElementwiseRule : public Optimizer {
  private:
   OptimizerConfig config_;
   Rule rule_;
+  Part parts_[2];  // the parts of the arenas whose state this is
   Tensor m_[2], v_[2];
 };
 
@@ -119,9 +126,11 @@ const std::vector<std::string>& optimizer_names() {
   return names;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters) {
-  if (config.name == "adafactor") return make_adafactor(config, parameters);
-  return std::make_unique<ElementwiseRule>(config, parameters);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters,
+                                          std::optional<Part> matrices) {
+  if (config.name != "adafactor") return std::make_unique<ElementwiseRule>(config, parameters, matrices);
+  check(!matrices, "adafactor: its rule looks at whole matrices, not at parts");
+  return make_adafactor(config, parameters);
 }
 
 int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& parameters) {
@@ -133,21 +142,39 @@ int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& pa
   return learned * (remembers_first(rule) + remembers_second(rule));
 }
 
+namespace {
+
+// The sums of squares of blocks of an arena's gradients from `part` on.
+std::vector<double> sums_of_blocks(Parameters& parameters, ParameterKind kind, Part part) {
+  const auto g = parameters.arena(kind).gradient.values<float>().subspan(part.begin, part.count());
+  const int64_t blocks = (part.count() + kGradientBlock - 1) / kGradientBlock;
+  std::vector<double> sums(static_cast<size_t>(blocks));
+  parallel_for(blocks, 1, [&](int64_t b, int64_t end) {
+    for (; b < end; ++b) {
+      const int64_t n = std::min(kGradientBlock, part.count() - b * kGradientBlock);
+      sums[static_cast<size_t>(b)] = kernels().sum_squares(n, g.subspan(b * kGradientBlock, n).data());
+    }
+  });
+  return sums;
+}
+
+}  // namespace
+
 double gradient_norm(Parameters& parameters) {
-  constexpr int64_t kBlock = 1 << 16;
+  return gradient_norm(parameters, single_process());
+}
+
+double gradient_norm(Parameters& parameters, Communicator& ranks) {
+  const auto count = [&](ParameterKind kind) { return parameters.arena(kind).gradient.count(); };
   double total = 0;
-  for (const ParameterKind kind : kKinds) {
-    const Tensor& g = parameters.arena(kind).gradient;
-    const int64_t blocks = (g.count() + kBlock - 1) / kBlock;
-    std::vector<double> sums(blocks);
-    parallel_for(blocks, 1, [&](int64_t b, int64_t end) {
-      for (; b < end; ++b) {
-        const int64_t n = std::min(kBlock, g.count() - b * kBlock);
-        sums[b] = kernels().sum_squares(n, g.values<float>().subspan(b * kBlock, n).data());
-      }
-    });
+  const auto of_ranks = ranks.share(ranks.size(), [&](int64_t rank) {
+    return sums_of_blocks(parameters, ParameterKind::matrix,
+                          part_of(count(ParameterKind::matrix), static_cast<int>(rank), ranks.size()));
+  });
+  for (const std::vector<double>& sums : of_ranks)
     for (const double s : sums) total += s;
-  }
+  for (const double s : sums_of_blocks(parameters, ParameterKind::vector, {0, count(ParameterKind::vector)}))
+    total += s;
   return std::sqrt(total);
 }
 

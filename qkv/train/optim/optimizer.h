@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "qkv/nn/parameter.h"
+#include "qkv/train/optim/shard_sum.h"
 
 namespace qkv {
 
@@ -33,7 +35,9 @@ class Optimizer {
 // rmsprop, adam (decay through the gradient), adamw (decoupled decay), lion. The formulas are at Rule in
 // kernels.h. For adafactor see make_adafactor().
 const std::vector<std::string>& optimizer_names();
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters);
+// `matrices`: the part of their arena that it updates, and has a state of; all of it without one.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters,
+                                          std::optional<Part> matrices = {});
 
 // Number of floats in state() for these parameters.
 int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& parameters);
@@ -41,5 +45,7 @@ int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& pa
 // sqrt(sum of squares) over all gradients. It is summed in blocks of fixed size, so it does not depend on
 // the number of threads.
 double gradient_norm(Parameters& parameters);
+// The same where each rank has the gradients of its part of the matrices alone.
+double gradient_norm(Parameters& parameters, Communicator& ranks);
 
 }  // namespace qkv

@@ -13,7 +13,6 @@ namespace qkv {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;
-constexpr int64_t kBlock = 1 << 16;      // a rank owns whole blocks, as gradient_norm() adds them up
 constexpr int64_t kExchanged = 1 << 18;  // floats of a rank's part that are exchanged at a time
 
 void add_to(Span<float> sum, Span<const float> x) {
@@ -48,18 +47,50 @@ void append(std::vector<Entry>& nodes, Entry x, const Join& join) {
   nodes.push_back(std::move(x));
 }
 
-// The part of [0, n) that a rank adds up, of which piece `piece` of `pieces` is exchanged at a time.
-struct Part {
-  int64_t begin, count;
-};
-Part part_of(int64_t n, int rank, int ranks) {
-  const int64_t blocks = (n + kBlock - 1) / kBlock;
-  const auto at = [&](int64_t r) { return std::min(n, blocks * r / ranks * kBlock); };
-  return {at(rank), at(rank + 1) - at(rank)};
-}
+// Piece `piece` of `pieces` of a part: so much is exchanged at a time.
 Part piece_of(Part part, int64_t piece, int64_t pieces) {
-  const auto at = [&](int64_t i) { return part.count * i / pieces; };
-  return {part.begin + at(piece), at(piece + 1) - at(piece)};
+  const auto at = [&](int64_t i) { return part.begin + part.count() * i / pieces; };
+  return {at(piece), at(piece + 1)};
+}
+
+std::vector<Part> parts_of(int64_t n, int ranks) {
+  std::vector<Part> parts;
+  for (int r = 0; r < ranks; ++r) parts.push_back(part_of(n, r, ranks));
+  return parts;
+}
+
+int64_t pieces_of(const std::vector<Part>& parts) {
+  int64_t largest = 0;
+  for (const Part& part : parts) largest = std::max(largest, part.count());
+  return (largest + kExchanged - 1) / kExchanged;
+}
+
+// Sends this rank's part of the bytes of a tensor to the ranks for which `wants` is true.
+void send_part(Tensor& x, const std::vector<Part>& parts, Communicator& ranks, bool (*wants)(int rank)) {
+  const auto bytes = x.mutable_value_bytes();
+  const int64_t size = x.count() == 0 ? 1 : std::ssize(bytes) / x.count();
+  const auto me = static_cast<size_t>(ranks.rank());
+  const auto span_of = [&](const Part& p) {
+    const auto part = bytes.subspan(p.begin * size, p.count() * size);
+    return std::span(part.data(), part.size());
+  };
+  std::vector<std::span<const std::byte>> out(parts.size());
+  std::vector<std::span<std::byte>> in(parts.size());
+  for (size_t r = 0; r < parts.size(); ++r) {
+    if (r == me || wants(static_cast<int>(r))) out[r] = span_of(parts[me]);
+    if (r == me || wants(ranks.rank())) in[r] = span_of(parts[r]);
+  }
+  ranks.exchange(out, in);
+}
+
+void send_parts(Tensor& x, Communicator& ranks, bool (*wants)(int rank)) {
+  const std::vector<Part> parts = parts_of(x.count(), ranks.size());
+  const int64_t pieces = pieces_of(parts);
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    std::vector<Part> now;
+    for (const Part& part : parts) now.push_back(piece_of(part, piece, pieces));
+    send_part(x, now, ranks, wants);
+  }
 }
 
 }  // namespace
@@ -80,6 +111,20 @@ std::vector<TreeNode> nodes_of(ShardRun run) {
   std::vector<TreeNode> nodes;
   for (const Entry& e : entries) nodes.push_back(e.place);
   return nodes;
+}
+
+Part part_of(int64_t n, int rank, int ranks) {
+  const int64_t blocks = (n + kGradientBlock - 1) / kGradientBlock;
+  const auto at = [&](int64_t r) { return std::min(n, blocks * r / ranks * kGradientBlock); };
+  return {at(rank), at(rank + 1)};
+}
+
+void gather_parts(Tensor& x, Communicator& ranks) {
+  send_parts(x, ranks, [](int) { return true; });
+}
+
+void collect_parts(Tensor& x, Communicator& ranks) {
+  send_parts(x, ranks, [](int rank) { return rank == 0; });
 }
 
 int64_t kept_gradients(ShardRun run) {
@@ -120,13 +165,13 @@ void ShardSum::add(int64_t shard) {
   for (size_t t = 0; t < now_.size(); ++t) node.values[t].copy(now_[t]);
 }
 
-void ShardSum::finish() {
+void ShardSum::finish(const std::vector<bool>& whole) {
   assert(nodes_.back().place.end() == shards_of(shards_, ranks_.rank(), ranks_.size()).end);
   if (ranks_.alone()) {  // nodes that the tree leaves apart, in order
     for (size_t i = 1; i + 1 < nodes_.size(); ++i) add_to(nodes_[0].values, nodes_[i].values);
     if (nodes_.size() > 1) add_to(now_, nodes_[0].values);
   } else {
-    for (size_t t = 0; t < now_.size(); ++t) reduce(now_[t], t);
+    for (size_t t = 0; t < now_.size(); ++t) reduce(now_[t], t, whole[t]);
   }
   for (Node& node : nodes_)
     if (!node.values.empty()) spare_.push_back(std::move(node.values));
@@ -134,18 +179,16 @@ void ShardSum::finish() {
 }
 
 // Each rank adds up one part of the tensor, in the order of the tree, and sends the sums to the others.
-void ShardSum::reduce(Tensor& now, size_t tensor) {
-  const int ranks = ranks_.size(), me = ranks_.rank();
+void ShardSum::reduce(Tensor& now, size_t tensor, bool whole) {
+  const int ranks = ranks_.size();
+  const auto all = static_cast<size_t>(ranks), me = static_cast<size_t>(ranks_.rank());
   const auto values = now.mutable_values<float>();
-  std::vector<Part> parts;
+  const std::vector<Part> parts = parts_of(now.count(), ranks);
   std::vector<std::vector<TreeNode>> nodes;  // by rank
   size_t most_nodes = 0;
-  int64_t largest = 0;
   for (int r = 0; r < ranks; ++r) {
-    parts.push_back(part_of(now.count(), r, ranks));
     nodes.push_back(nodes_of(shards_of(shards_, r, ranks)));
     most_nodes = std::max(most_nodes, nodes.back().size());
-    largest = std::max(largest, parts.back().count);
   }
   const auto mine = [&](size_t node) -> Span<const float> {
     const std::vector<Tensor>& kept = nodes_[node].values;
@@ -155,22 +198,22 @@ void ShardSum::reduce(Tensor& now, size_t tensor) {
     TreeNode place;
     Span<float> values;
   };
-  const int64_t pieces = (largest + kExchanged - 1) / kExchanged;
-  const auto all = static_cast<size_t>(ranks);
+  const int64_t pieces = pieces_of(parts);
   for (int64_t piece = 0; piece < pieces; ++piece) {
-    const auto of = [&](size_t rank) { return piece_of(parts[rank], piece, pieces); };
-    const Part own = of(static_cast<size_t>(me));
+    std::vector<Part> of;
+    for (const Part& part : parts) of.push_back(piece_of(part, piece, pieces));
     std::vector<std::vector<std::vector<float>>> received(all);  // by rank and node
     for (size_t n = 0; n < most_nodes; ++n) {
       std::vector<std::span<const std::byte>> out(all);
       std::vector<std::span<std::byte>> in(all);
       for (size_t r = 0; r < all; ++r) {
         if (n < nodes_.size()) {
-          const auto part = mine(n).subspan(of(r).begin, of(r).count);
+          const auto part = mine(n).subspan(of[r].begin, of[r].count());
           out[r] = std::as_bytes(std::span(part.data(), part.size()));
         }
         if (n < nodes[r].size())
-          in[r] = std::as_writable_bytes(std::span(received[r].emplace_back(static_cast<size_t>(own.count))));
+          in[r] = std::as_writable_bytes(
+              std::span(received[r].emplace_back(static_cast<size_t>(of[me].count()))));
       }
       ranks_.exchange(out, in);
     }
@@ -179,16 +222,10 @@ void ShardSum::reduce(Tensor& now, size_t tensor) {
       for (size_t n = 0; n < nodes[r].size(); ++n)
         append(sums, Entry{nodes[r][n], {received[r][n].data(), received[r][n].size()}},
                [](Entry& left, Entry& right) { add_to(left.values, right.values); });
-    const Span<float> sum = values.subspan(own.begin, own.count);
+    const Span<float> sum = values.subspan(of[me].begin, of[me].count());
     sum.copy(sums.front().values);
     for (size_t i = 1; i < sums.size(); ++i) add_to(sum, sums[i].values);
-    std::vector<std::span<const std::byte>> out(all, std::as_bytes(std::span(sum.data(), sum.size())));
-    std::vector<std::span<std::byte>> in(all);
-    for (size_t r = 0; r < all; ++r) {
-      const auto part = values.subspan(of(r).begin, of(r).count);
-      in[r] = std::as_writable_bytes(std::span(part.data(), part.size()));
-    }
-    ranks_.exchange(out, in);
+    if (whole) send_part(now, of, ranks_, [](int) { return true; });
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "qkv/base/communicator.h"
-#include "qkv/nn/parameter.h"
+#include "qkv/tensor/tensor.h"
 
 namespace qkv {
 
@@ -30,6 +30,21 @@ struct TreeNode {
 // The nodes that a rank can sum by itself, in order: as few as there are for its run.
 std::vector<TreeNode> nodes_of(ShardRun run);
 
+// Elements [begin, end) of a tensor.
+struct Part {
+  int64_t begin, end;
+  int64_t count() const { return end - begin; }
+};
+
+// The part of n numbers that a rank adds up, in whole blocks: gradient_norm() adds up these, too.
+inline constexpr int64_t kGradientBlock = 1 << 16;
+Part part_of(int64_t n, int rank, int ranks);
+
+// Sends each rank's part of the tensor to all ranks. All have the whole tensor then.
+void gather_parts(Tensor& x, Communicator& ranks);
+// The same to the first rank alone.
+void collect_parts(Tensor& x, Communicator& ranks);
+
 // Copies of the gradients that a rank keeps at most while it adds up its run, besides the gradients.
 int64_t kept_gradients(ShardRun run);
 
@@ -42,8 +57,9 @@ class ShardSum {
 
   // The tensors hold the values of `shard`. To be called for each shard of this rank in order.
   void add(int64_t shard);
-  // Exchanges the sums of ranks: the tensors then hold the sum of all shards, on every rank.
-  void finish();
+  // Exchanges the sums of ranks: the tensors then hold the sum of all shards, on every rank. `whole`: for
+  // each tensor, false if a rank needs only its part of it (part_of()).
+  void finish(const std::vector<bool>& whole);
 
  private:
   struct Node {
@@ -51,7 +67,7 @@ class ShardSum {
     std::vector<Tensor> values;  // empty: they are in now_
   };
 
-  void reduce(Tensor& now, size_t tensor);
+  void reduce(Tensor& now, size_t tensor, bool whole);
 
   int64_t shards_;
   std::vector<Tensor> now_;

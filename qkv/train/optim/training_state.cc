@@ -10,6 +10,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
 #include "qkv/nn/streams.h"
+#include "qkv/tensor/release.h"
 
 namespace qkv {
 namespace {
@@ -116,9 +117,15 @@ TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfi
   set_rates(*model_, config);
   model_->set_recompute(options.recompute);
   model_->set_layer_drop(static_cast<float>(config.layer_drop));
-  optimizer_ = make_optimizer(config.optimizer, parameters);
+  options_.zero &= !ranks.alone();
+  optimizer_ = make_optimizer(config.optimizer, parameters,
+                              options_.zero ? std::optional(own(ParameterKind::matrix)) : std::nullopt);
   if (config.ema > 0)
-    for (int k = 0; k < 2; ++k) average_[k] = parameters.arena(kKinds[k]).master.clone();
+    for (int k = 0; k < 2; ++k) {
+      const Tensor& master = parameters.arena(kKinds[k]).master;
+      average_[k] = master.view(own(kKinds[k]).begin, {own(kKinds[k]).count()}).clone();
+    }
+  release_weights();
   check(ranks.size() <= options.shards, "train.shards: {} ranks need at least as many shards", ranks.size());
   check(std::has_single_bit(static_cast<uint64_t>(options.shards)),
         "train.shards: expected a power of two, got {}", options.shards);
@@ -188,7 +195,7 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
   result.loss = sum_of_shards(options_.shards, losses, ranks_);
   check(std::isfinite(result.loss), "step {}: the loss is not finite ({}): lower the learning rate", step,
         result.loss);
-  sum_->finish();
+  sum_->finish({!options_.zero, true});
   for (Parameter& p : model_->parameters().all())
     if (p.leaf) p.leaf->fresh = false;
   const auto leaves = static_cast<float>(options_.any_order ? ranks_.size() : options_.shards);
@@ -264,8 +271,9 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
     model_->update_buffers();
     parameters.complete_gradients();
   }
-  result.gradient_norm = gradient_norm(parameters);
+  result.gradient_norm = options_.zero ? gradient_norm(parameters, ranks_) : gradient_norm(parameters);
   if (!std::isfinite(result.gradient_norm)) {
+    check(!options_.zero, "step {}: the gradient is not finite: lower the learning rate", step);
     for (const Parameter& p : parameters.all())
       for (const float g : p.leaf ? p.leaf->grad.values<float>() : Span<const float>())
         check(std::isfinite(g), "step {}: the gradient of {} is not finite: lower the learning rate", step,
@@ -282,6 +290,7 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
                 {options_.seed, t, kGradientNoiseSite + static_cast<uint32_t>(kind)});
   }
   optimizer_->update(parameters, step, result.learning_rate, scale);
+  if (options_.zero) share_weights();
   if (config_.ema > 0) update_average(step);
   return result;
 }
@@ -291,7 +300,8 @@ void TrainingState::update_average(int64_t step) {
   const double t = static_cast<double>(step), d = std::min(config_.ema, (1 + t) / (10 + t));
   const auto keep = static_cast<float>(d), take = static_cast<float>(1 - d);
   for (int k = 0; k < 2; ++k) {
-    const auto w = model_->parameters().arena(kKinds[k]).master.values<float>();
+    const auto w = model_->parameters().arena(kKinds[k]).master.values<float>().subspan(own(kKinds[k]).begin,
+                                                                                        average_[k].count());
     const auto a = average_[k].mutable_values<float>();
     parallel_for(average_[k].count(), kGrain, [&](int64_t begin, int64_t end) {
       constexpr int64_t kInCache = 4096;
@@ -308,10 +318,39 @@ void TrainingState::update_average(int64_t step) {
 void TrainingState::exchange_average() {
   if (config_.ema == 0) return;
   for (int k = 0; k < 2; ++k) {
-    const auto w = model_->parameters().arena(kKinds[k]).master.mutable_values<float>();
+    const auto w = model_->parameters().arena(kKinds[k]).master.mutable_values<float>().subspan(
+        own(kKinds[k]).begin, average_[k].count());
     std::ranges::swap_ranges(w, average_[k].mutable_values<float>());
   }
-  model_->parameters().refresh_shadows();
+  model_->parameters().refresh_shadows();  // also wrongly those of other ranks, which then send them
+  if (options_.zero) share_weights();
+}
+
+Part TrainingState::own(ParameterKind kind) const {
+  const int64_t n = model_->parameters().arena(kind).master.count();
+  if (!options_.zero || kind != ParameterKind::matrix) return {0, n};
+  return part_of(n, ranks_.rank(), ranks_.size());
+}
+
+bool TrainingState::weights_divided() const {
+  return options_.zero && options_.compute != DType::f32;
+}
+
+void TrainingState::share_weights() {
+  Arena& matrices = model_->parameters().arena(ParameterKind::matrix);
+  gather_parts(matrices.shadow.defined() ? matrices.shadow : matrices.master, ranks_);
+}
+
+void TrainingState::collect_weights() {
+  if (weights_divided()) collect_parts(model_->parameters().arena(ParameterKind::matrix).master, ranks_);
+}
+
+void TrainingState::release_weights() {
+  if (!weights_divided()) return;
+  Tensor& master = model_->parameters().arena(ParameterKind::matrix).master;
+  const Part mine = own(ParameterKind::matrix);
+  release_memory(master, 0, mine.begin);
+  release_memory(master, mine.end, master.count());
 }
 
 NamedTensors TrainingState::state() {
@@ -319,6 +358,36 @@ NamedTensors TrainingState::state() {
   if (config_.ema > 0)
     for (int k = 0; k < 2; ++k) all.emplace_back(kAverageNames[k], average_[k]);
   return all;
+}
+
+namespace {
+
+bool is_divided(const std::string& name) {
+  return name.starts_with("matrix.") || name == kAverageNames[0];
+}
+
+}  // namespace
+
+NamedTensors TrainingState::whole_state() {
+  NamedTensors all = state();
+  if (!options_.zero) return ranks_.leads() ? all : NamedTensors();
+  const int64_t n = model_->parameters().arena(ParameterKind::matrix).master.count();
+  const Part mine = own(ParameterKind::matrix);
+  for (auto& [name, tensor] : all) {
+    if (!is_divided(name)) continue;
+    Tensor whole = Tensor::empty({n}, DType::f32);
+    whole.mutable_values<float>().subspan(mine.begin, mine.count()).copy(tensor.values<float>());
+    collect_parts(whole, ranks_);
+    tensor = ranks_.leads() ? whole : Tensor();
+  }
+  return ranks_.leads() ? all : NamedTensors();
+}
+
+Tensor TrainingState::own_part(const std::string& name, const Tensor& whole) const {
+  const Part mine = own(ParameterKind::matrix);
+  const int64_t n = model_->parameters().arena(ParameterKind::matrix).master.count();
+  if (!options_.zero || !is_divided(name) || whole.shape() != Shape{n}) return whole;
+  return whole.slice_rows(mine.begin, mine.end);
 }
 
 namespace {

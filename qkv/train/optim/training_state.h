@@ -1,6 +1,7 @@
 // One training step: updates the weights from batches.
 #pragma once
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,6 +60,9 @@ struct TrainingOptions {
   int64_t shards = 1;      // passes of a step: a power of two. 1: gradients add up in the order of passes
   // Each rank adds up its shards as they come: faster, and the bits depend on the number of ranks.
   bool any_order = false;
+  // Each rank keeps the optimizer's state of its part of the matrices alone and, with bf16, the f32 weights
+  // (Rajbhandari et al. 2020, "ZeRO", stage 1). The bits are the same.
+  bool zero = false;
 };
 
 // A model with its gradients and optimizer. One step is a function of (parameters, optimizer state, batches,
@@ -79,24 +83,45 @@ class TrainingState {
 
   Transformer& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
-  // The state besides the weights, by name: that of the optimizer, and the average.
+  // The state besides the weights, by name: that of the optimizer, and the average. With `zero`, that of this
+  // rank's part.
   NamedTensors state();
+  // The same of all ranks, on the first; nothing on others. Ranks call it together.
+  NamedTensors whole_state();
+  // The part of a tensor of whole_state() that this rank's state() has.
+  Tensor own_part(const std::string& name, const Tensor& whole) const;
+  // Makes the first rank's weights whole while one of these exists, so that it can save them. Ranks make it
+  // together.
+  class WholeWeights {
+   public:
+    explicit WholeWeights(TrainingState& training) : training_(training) { training_.collect_weights(); }
+    ~WholeWeights() { training_.release_weights(); }
+    WholeWeights(const WholeWeights&) = delete;
+    WholeWeights& operator=(const WholeWeights&) = delete;
+
+   private:
+    TrainingState& training_;
+  };
   // The layers' memory of texts that later batches continue, by name: of all ranks on the first, nothing on
   // others. Empty if the model has no memory. Ranks call it together.
   NamedTensors memory() const;
   // Restores memory(). Throws Error naming a tensor that does not fit.
   void load_memory(const std::map<std::string, Tensor>& saved);
 
-  // Gives the model the averaged weights for its lifetime, if there is an average.
+  // Gives the model the averaged weights for its lifetime, if there is an average. Ranks make it together.
   class Averaged {
    public:
     explicit Averaged(TrainingState& training) : training_(training) { training_.exchange_average(); }
-    ~Averaged() { training_.exchange_average(); }
+    // After an error, other ranks need not be here: the weights are not to be used any more.
+    ~Averaged() noexcept(false) {
+      if (std::uncaught_exceptions() == errors_) training_.exchange_average();
+    }
     Averaged(const Averaged&) = delete;
     Averaged& operator=(const Averaged&) = delete;
 
    private:
     TrainingState& training_;
+    int errors_ = std::uncaught_exceptions();
   };
 
  private:
@@ -114,6 +139,14 @@ class TrainingState {
   void accumulate_adversarial(const std::vector<Batch>& micro_batches, int64_t step);
   void update_average(int64_t step);
   void exchange_average();
+  // The part of an arena that this rank updates.
+  Part own(ParameterKind kind) const;
+  // True if other ranks have the f32 weights of their parts of the matrices.
+  bool weights_divided() const;
+  // Sends the weights that this rank has updated to all others.
+  void share_weights();
+  void collect_weights();
+  void release_weights();
 
   std::unique_ptr<Transformer> model_;
   StepConfig config_;

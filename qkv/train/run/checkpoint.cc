@@ -34,13 +34,11 @@ void save_model_dir(const std::string& dir, const Transformer& model, const text
   save_model_dir(dir, model, {tokenizer, special_ids_of(tokenizer, model.spec())});
 }
 
-void save_checkpoint(const std::string& dir, TrainingState& training, const NamedTensors& memory,
+void save_checkpoint(const std::string& dir, const Transformer& model, const NamedTensors& training,
                      const ModelFiles& files, const TrainerState& state) {
   write_directory_atomically(dir, [&](const std::string& to) {
-    write_model(to, training.model(), files);
-    auto remembered = training.state();
-    remembered.insert(remembered.end(), memory.begin(), memory.end());
-    write_safetensors(to + "/optimizer.safetensors", remembered);
+    write_model(to, model, files);
+    write_safetensors(to + "/optimizer.safetensors", training);
     const OrderedJson json = {
         {"version", kVersion},
         {"step", state.step},
@@ -89,10 +87,10 @@ void load_training(const std::string& dir, TrainingState& training) {
         file.tensors.size());
   for (auto& [name, tensor] : state) {
     const auto it = file.tensors.find(name);
-    check(it != file.tensors.end() && it->second.shape() == tensor.shape() &&
-              it->second.dtype() == tensor.dtype(),
+    const Tensor saved = it == file.tensors.end() ? Tensor() : training.own_part(name, it->second);
+    check(saved && saved.shape() == tensor.shape() && saved.dtype() == tensor.dtype(),
           "{}: '{}' does not fit this configuration", path, name);
-    tensor.copy(it->second);
+    tensor.copy(saved);
   }
 }
 

@@ -34,8 +34,9 @@ struct TrainerState {
   }
 };
 
-// Writes DIR in one step: the old checkpoint or the new one, never a mixture. `memory`: training.memory().
-void save_checkpoint(const std::string& dir, TrainingState& training, const NamedTensors& memory,
+// Writes DIR in one step: the old checkpoint or the new one, never a mixture. `training`:
+// the model's whole_state() and memory().
+void save_checkpoint(const std::string& dir, const Transformer& model, const NamedTensors& training,
                      const ModelFiles& files, const TrainerState& state);
 // The model alone, without what training needs.
 void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files);

@@ -229,6 +229,11 @@ MemoryPlan MemoryPlanner::plan(const TrainConfig& config, int64_t batch, int ran
   const bool pairs = m.architecture == Architecture::encoder_decoder;
   const int64_t element = bf16 ? 2 : 4, rows = rows_of(config, batch);
   MemoryPlan plan = parameters_;
+  if (config.zero) {  // vectors, which all ranks keep, are few
+    plan.optimizer /= ranks;
+    plan.average /= ranks;
+    if (bf16) plan.weights /= ranks;
+  }
   if (config.shard_order == "tree") plan.gradients *= 1 + kept_gradients(shards_of(config.shards, 0, ranks));
   // The columns of the decoder or the only stack, and of the encoder next to a decoder.
   const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal()),

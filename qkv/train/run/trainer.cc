@@ -56,7 +56,8 @@ class Run {
                    .seed = config_.seed,
                    .recompute = config_.recompute,
                    .shards = config_.shards,
-                   .any_order = config_.shard_order == "any"},
+                   .any_order = config_.shard_order == "any",
+                   .zero = config_.zero},
                   ranks) {
     if (mode == StartMode::resume) load_training(folder_.last(), training_);
     ranks_.barrier();  // nobody reads the old checkpoint any more
@@ -202,15 +203,19 @@ class Run {
   }
 
   void save_best() {
+    const TrainingState::WholeWeights weights(training_);
     if (ranks_.leads()) folder_.save_best(training_.model(), model_files_of(setup_, folder_));
   }
 
   void save() {
     training_.expect_finite(state_.step);  // a broken model must not replace a good one
     state_.threads = num_threads();
+    const TrainingState::WholeWeights weights(training_);
+    NamedTensors training = training_.whole_state();
     const NamedTensors memory = training_.memory();
+    training.insert(training.end(), memory.begin(), memory.end());
     if (ranks_.leads())
-      folder_.save_last(training_, memory, model_files_of(setup_, folder_), state_, config_.keep);
+      folder_.save_last(training_.model(), training, model_files_of(setup_, folder_), state_, config_.keep);
   }
 
   static constexpr double kSecondsBetweenLines = 10;
