@@ -78,6 +78,8 @@ class MpiRanks : public Communicator {
   MpiRanks& operator=(const MpiRanks&) = delete;
   ~MpiRanks() override {
     if (notices_[static_cast<size_t>(rank())] && !all_said()) MPI_Abort(MPI_COMM_WORLD, 1);
+    for (MPI_Request& request : sending_)
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     MPI_Comm_free(&data_);
     MPI_Comm_free(&farewells_);
     MPI_Finalize();
@@ -87,12 +89,13 @@ class MpiRanks : public Communicator {
                 std::span<const std::span<std::byte> > in) override {
     keep_own(out, in);
     std::vector<MPI_Request> requests;
-    std::vector<int> senders;  // senders of the first requests
+    std::vector<int> senders, expected;  // ranks and lengths of the first requests
     for (int r = 0; r < size(); ++r)
       for (std::span<std::byte> part = in [static_cast<size_t>(r)]; r != rank() && !part.empty();) {
         const size_t n = std::min(part.size(), kLongest);
         MPI_Irecv(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests.emplace_back());
         senders.push_back(r);
+        expected.push_back(static_cast<int>(n));
         part = part.subspan(n);
       }
     for (int r = 0; r < size(); ++r)
@@ -102,35 +105,37 @@ class MpiRanks : public Communicator {
         part = part.subspan(n);
       }
     try {
-      wait_for(requests, senders);
-    } catch (const Error&) {
-      abandon(requests, senders.size());
-      throw;
+      wait_for(requests, senders, expected);
+    } catch (const Error& e) {
+      if (abandoned(requests, senders.size())) throw;
+      // MPI may still read or write memory that whoever catches this would free.
+      for (const std::string& line : fail_together(e.what())) fmt::print(stderr, "qkv: {}\n", line);
+      std::_Exit(1);
     }
     count_sent(out);
   }
 
   std::vector<std::string> fail_together(const std::string& message) override {
-    const auto me = static_cast<size_t>(rank());
-    const bool own = std::ranges::none_of(notices_, [](const auto& n) { return n && n->own; });
-    notices_[me] = Notice{own, message};
-    const std::string farewell = (own ? "1" : "0") + message;
-    std::vector<MPI_Request> requests;
+    listen();
+    const bool own = std::ranges::none_of(notices_, [](const auto& n) { return n.has_value(); });
+    notices_[static_cast<size_t>(rank())] = Notice{own, message};
+    farewell_ = (own ? "1" : "0") + message;
     for (int r = 0; r < size(); ++r)
       if (r != rank())
-        MPI_Isend(farewell.data(), static_cast<int>(farewell.size()), MPI_BYTE, r, kNotice, farewells_,
-                  &requests.emplace_back());
+        MPI_Isend(farewell_.data(), static_cast<int>(farewell_.size()), MPI_BYTE, r, kNotice, farewells_,
+                  &sending_.emplace_back());
     Patience patience;
     int sent = 0;
-    for (const auto end = Clock::now() + kFarewell; Clock::now() < end; patience.wait()) {
+    for (const auto end = Clock::now() + kFarewell; Clock::now() < end && (sent == 0 || !all_said());
+         patience.wait()) {
       listen();
       if (sent == 0)
-        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &sent, MPI_STATUSES_IGNORE);
-      if (sent != 0 && all_said()) break;
+        MPI_Testall(static_cast<int>(sending_.size()), sending_.data(), &sent, MPI_STATUSES_IGNORE);
     }
-    if (sent == 0) std::quick_exit(1);  // the messages' memory is still in use
     const auto first = std::ranges::find_if(notices_, [](const auto& n) { return n.has_value(); });
-    return first - notices_.begin() == rank() ? last_words() : std::vector<std::string>();
+    if (first - notices_.begin() != rank()) return {};
+    const std::vector<std::string> lines = last_words();
+    return lines.empty() ? std::vector<std::string>{message} : lines;
   }
 
  private:
@@ -169,25 +174,26 @@ class MpiRanks : public Communicator {
     return lines;
   }
 
-  // Ends the first `receives` requests, so that nothing is written to memory that is freed.
-  static void abandon(std::vector<MPI_Request>& requests, size_t receives) {
+  // Ends requests, of which the first `receives` receive. False if MPI still uses the memory of some.
+  static bool abandoned(std::vector<MPI_Request>& requests, size_t receives) {
     for (size_t i = 0; i < receives; ++i)
       if (requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests[i]);
     Patience patience;
     int done = 0;
     for (const auto end = Clock::now() + kFarewell; done == 0 && Clock::now() < end; patience.wait())
-      MPI_Testall(static_cast<int>(receives), requests.data(), &done, MPI_STATUSES_IGNORE);
-    for (MPI_Request& request : requests)
-      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    return done != 0;
   }
 
-  void wait_for(std::vector<MPI_Request>& requests, const std::vector<int>& senders) {
+  void wait_for(std::vector<MPI_Request>& requests, const std::vector<int>& senders,
+                const std::vector<int>& expected) {
+    std::vector<MPI_Status> statuses(requests.size());
     const auto end = Clock::now() + timeout_;
     Patience patience;
     for (int64_t turn = 0;; ++turn, patience.wait()) {
       int done = 0;
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-      if (done != 0) return;
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses.data());
+      if (done != 0) return expect_lengths(statuses, senders, expected);
       if (turn % 16 != 0) continue;
       listen();
       for (size_t r = 0; r < notices_.size(); ++r)
@@ -204,8 +210,20 @@ class MpiRanks : public Communicator {
     }
   }
 
+  void expect_lengths(std::vector<MPI_Status>& statuses, const std::vector<int>& senders,
+                      const std::vector<int>& expected) const {
+    for (size_t i = 0; i < senders.size(); ++i) {
+      int length = 0;
+      MPI_Get_count(&statuses[i], MPI_BYTE, &length);
+      check(length == expected[i], "exchange: rank {} sends {} bytes to rank {}, which expects {}",
+            senders[i], length, rank(), expected[i]);
+    }
+  }
+
   Seconds timeout_;
   MPI_Comm data_ = MPI_COMM_NULL, farewells_ = MPI_COMM_NULL;
+  std::string farewell_;  // that of this rank, while it is sent
+  std::vector<MPI_Request> sending_;
   std::vector<std::optional<Notice> > notices_;  // the last words of failed ranks
 };
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 
 #include "qkv/base/communicator.h"
 #include "qkv/base/file.h"
@@ -48,7 +49,7 @@ TrainConfig config_of_run(std::string dir, bool resume, std::vector<std::string>
 }
 
 // A configuration that fits a file of data, or that of the run which such a one has begun.
-TrainConfig config_of_data(const Options& o, std::vector<std::string> set, Communicator& ranks) {
+TrainConfig config_of_data(const Options& o, std::vector<std::string> set) {
   if (!o.size.empty())
     throw UsageError("--size: " + o.config +
                      " is data, and qkv chooses the size: write a configuration with " +
@@ -65,19 +66,19 @@ TrainConfig config_of_data(const Options& o, std::vector<std::string> set, Commu
           "{} holds a run already: continue it with --resume, replace it with --overwrite, or choose another "
           "folder with --set train.out=DIR",
           dir);
-  std::string toml;
-  if (ranks.leads()) {  // it measures, which no two ranks do alike
-    const SuggestedConfig made = suggest_config(wishes);
-    fmt::print(stderr, "{} (to change this: qkv init)\n", made.about);
-    toml = made.toml;
-  }
-  return parse_train_config(ranks.broadcast(toml), o.config, set);
+  const SuggestedConfig made = suggest_config(wishes);
+  fmt::print(stderr, "{} (to change this: qkv init)\n", made.about);
+  return parse_train_config(made.toml, o.config, set);
 }
 
 // The configuration of a file, of data or of a run.
 TrainConfig config_of(const Options& o, std::vector<std::string> set, Communicator& ranks) {
   if (std::filesystem::is_directory(o.config)) return config_of_run(o.config, o.resume, std::move(set));
-  if (is_data_file(o.config)) return config_of_data(o, std::move(set), ranks);
+  if (is_data_file(o.config)) {
+    if (!ranks.alone())
+      throw UsageError(o.config + ": is data: several ranks need a configuration, which qkv init writes");
+    return config_of_data(o, std::move(set));
+  }
   return read_train_config(o.config, set);
 }
 
@@ -113,7 +114,9 @@ void run(const Options& o) {
   try {
     run_on(o, *mpi);
   } catch (const std::exception& e) {
-    for (const std::string& line : mpi->fail_together(e.what())) fmt::print(stderr, "qkv: {}\n", line);
+    const bool no_memory = dynamic_cast<const std::bad_alloc*>(&e) != nullptr;
+    for (const std::string& line : mpi->fail_together(no_memory ? "out of memory" : e.what()))
+      fmt::print(stderr, "qkv: {}\n", line);
     const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr;
     mpi.reset();
     std::quick_exit(usage ? 2 : 1);  // main() would print the line again, on every rank

@@ -313,13 +313,49 @@ TEST_F(Ranks, ShardsAreMicroBatches) {
 
 TEST_F(Ranks, RejectUnequalSettings) {
   const TrainConfig a = config("unequal", kGpt);
+  const auto rejected = [&](const TrainConfig& b, StartMode mode, std::initializer_list<std::string> says) {
+    testing::on_ranks(3, [&](Communicator& me) {
+      const bool other = me.rank() == 1;
+      testing::expect_error([&] { train(other ? b : a, other ? mode : StartMode::fresh, nullptr, me); },
+                            says);
+    });
+    EXPECT_FALSE(file_exists(a.out));
+  };
   TrainConfig b = a;
   b.step.clip = 2;
-  testing::on_ranks(3, [&](Communicator& me) {
-    testing::expect_error([&] { train(me.rank() == 1 ? b : a, StartMode::fresh, nullptr, me); },
-                          {"rank 1 of 3", "'train.clip = 2.0'", "rank 0 has 'train.clip = 1.0'"});
+  rejected(b, StartMode::fresh, {"rank 1 of 3", "'train.clip = 2.0'", "rank 0 has 'train.clip = 1.0'"});
+  b = a;
+  b.zero = true;
+  rejected(b, StartMode::fresh, {"rank 1 of 3", "'train.zero = true'"});
+  b = a;
+  b.checkpoint_every = 1;
+  rejected(b, StartMode::fresh, {"rank 1 of 3", "'train.checkpoint_every = 1'"});
+  train_on(1, "begun", kGpt, StartMode::overwrite, 2);
+  b = a;
+  b.out = dir_.path() + "/begun";
+  rejected(b, StartMode::resume, {"rank 1 of 3", "'--resume = true'"});
+}
+
+// A rank that has another checkpoint, or another model to start from, as on a disk of its own.
+TEST_F(Ranks, RejectUnequalWeights) {
+  train_on(1, "base", kGpt);
+  std::string other = kGpt;
+  other.replace(other.find("batch = 16"), 10, "batch = 16, seed = 2");
+  train_on(1, "other", other);
+  const auto tuned = [&](const std::string& base) {
+    return config("tuned", "data = {{ train = \"{dir}/text.txt\" }}\nmodel = {{ from = \"{dir}/" + base +
+                               "\" }}\ntrain = {{ batch = 16 }}\n");
+  };
+  testing::on_ranks(2, [&](Communicator& me) {
+    TrainConfig c = tuned("base");
+    if (!me.leads()) c.from = tuned("other").from;
+    testing::expect_error([&] { train(c, StartMode::fresh, nullptr, me); }, {"rank 1 of 2"});
   });
-  EXPECT_FALSE(file_exists(a.out));
+  EXPECT_FALSE(file_exists(dir_.path() + "/tuned/last"));
+}
+
+TEST_F(Ranks, RejectTooFewShards) {
+  const TrainConfig a = config("few", kGpt);
   testing::on_ranks(9, [&](Communicator& me) {
     testing::expect_error([&] { train(a, StartMode::fresh, nullptr, me); },
                           {"train.shards = 8", "9 ranks", "power of two of at least 9"});
@@ -334,6 +370,15 @@ TEST_F(Ranks, RejectShardsThatDoNotFit) {
   };
   rejects("batch = 12, shards = 6", {"train.shards", "power of two", "6"});
   rejects("batch = 12, shards = 8", {"train.shards", "12 windows", "divided by 8"});
+  testing::expect_error<UsageError>(
+      [&] {
+        config("rejected", R"(
+data = {{ train = "{dir}/classes.tsv" }}
+model = {{ architecture = "encoder" }}
+train = {{ objective = "classify", batch_tokens = 100, shards = 64 }}
+)");
+      },
+      {"train.shards", "100 tokens", "64 shards"});
   rejects("batch = 16, shards = 8, accumulate = 2", {"train.accumulate", "train.shards"});
   rejects("batch = 16, zero = true, weight_noise = 0.1", {"train.zero", "train.weight_noise"});
   rejects("batch = 16, zero = true, adversarial = 0.1", {"train.zero", "train.adversarial"});

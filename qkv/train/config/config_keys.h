@@ -274,13 +274,14 @@ void visit_objective(TrainConfig& c, Visitor& v) {
 template <typename Visitor>
 void visit_batches(TrainConfig& c, Visitor& v) {
   using enum Objective;
-  v(of({next_token}, {"batch", "windows per micro-batch; \"fit\": as many as fit in memory"}), c.batch,
-    kCount, "fit");
+  v(of({next_token},
+       {"batch", "windows per micro-batch, or of all shards; \"fit\": as many as fit in memory"}),
+    c.batch, kCount, "fit");
   v(of({next_token}, {"window", "length of a training window in tokens (0: the model's context)"}), c.window,
     Range<int64_t>{0, 1 << 24});
   v(of({masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm, chat, classify,
         multi_label, regression, multiple_choice, tag, embed, answer},
-       {"batch_tokens", "tokens per micro-batch"}),
+       {"batch_tokens", "tokens per micro-batch, or of all shards"}),
     c.batch_tokens, Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches per optimizer step (gradient accumulation)"}, c.accumulate, kCount);
   v({"shards",

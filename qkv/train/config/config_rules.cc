@@ -667,8 +667,16 @@ void expect_equal_shards(const TrainConfig& c, const std::string& path) {
   if (c.accumulate > 1)
     usage("{}: train.accumulate: every shard is a pass of its own: give train.shards or this, not both",
           path);
-  if (c.batch % c.shards != 0)
+  const auto has_windows = [](Objective o) { return o == Objective::next_token; };
+  const bool windows = c.mix.empty() ? has_windows(c.objective)
+                                     : std::ranges::any_of(c.mix, has_windows, &MixedSet::objective),
+             sequences =
+                 c.mix.empty() ? !windows : !std::ranges::all_of(c.mix, has_windows, &MixedSet::objective);
+  if (windows && c.batch % c.shards != 0)
     usage("{}: train.shards: {} windows (train.batch) cannot be divided by {}", path, c.batch, c.shards);
+  if (sequences && c.batch_tokens < 2 * c.shards)
+    usage("{}: train.shards: {} tokens (train.batch_tokens) are too few for {} shards", path, c.batch_tokens,
+          c.shards);
 }
 
 }  // namespace

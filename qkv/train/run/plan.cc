@@ -232,9 +232,13 @@ MemoryPlan MemoryPlanner::plan(const TrainConfig& config, int64_t batch, int ran
   if (config.zero) {  // vectors, which all ranks keep, are few
     plan.optimizer /= ranks;
     plan.average /= ranks;
-    if (bf16) plan.weights /= ranks;
+    if (bf16) plan.weights -= plan.gradients - plan.gradients / ranks;  // frozen ones stay whole
   }
-  if (config.shard_order == "tree") plan.gradients *= 1 + kept_gradients(shards_of(config.shards, 0, ranks));
+  if (config.shard_order == "tree") {
+    int64_t kept = 0;
+    for (int r = 0; r < ranks; ++r) kept = std::max(kept, kept_gradients(shards_of(config.shards, r, ranks)));
+    plan.gradients *= 1 + kept + (config.step.adversarial > 0 && config.shards > 1 ? 1 : 0);
+  }
   // The columns of the decoder or the only stack, and of the encoder next to a decoder.
   const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal()),
                              encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers, false);
@@ -329,10 +333,10 @@ int64_t largest_that(int64_t most, const F& fits) {
 
 }  // namespace
 
-int64_t largest_batch(const TrainConfig& config, int64_t limit) {
+int64_t largest_batch(const TrainConfig& config, int64_t limit, int ranks) {
   const MemoryPlanner planner(config);
   return largest_that(std::numeric_limits<int32_t>::max() / config.window_length(),  // limit of a batch
-                      [&](int64_t batch) { return planner.plan(config, batch).total() <= limit; });
+                      [&](int64_t batch) { return planner.plan(config, batch, ranks).total() <= limit; });
 }
 
 int64_t largest_batch_tokens(const TrainConfig& config, int64_t batch, int64_t limit) {

@@ -39,15 +39,15 @@ struct ParameterCount {
 };
 ParameterCount count_parameters(const TrainConfig& config);
 
-// REQUIRES: config.model.vocab_size > 0. `batch`: windows per pass. With several `ranks`, the plan
-// is that of the first.
+// REQUIRES: config.model.vocab_size > 0. `batch`: windows per pass. With several `ranks`, each needs
+// at most so much.
 MemoryPlan memory_plan(const TrainConfig& config, int64_t batch, int ranks = 1);
 
 // Memory that the run may use: config.memory_gb, or nine tenths of the free memory.
 int64_t memory_limit(const TrainConfig& config);
 
 // The largest number of windows per micro-batch that fits in `limit` bytes; 0 if none fits.
-int64_t largest_batch(const TrainConfig& config, int64_t limit);
+int64_t largest_batch(const TrainConfig& config, int64_t limit, int ranks = 1);
 
 // The largest train.batch_tokens, an even number, that fits; 0 if not even two tokens fit. In a mixture of
 // datasets micro-batches of `batch` windows must fit, too.

@@ -22,6 +22,7 @@ struct RunSetup {
 // Reads the data and, to resume, the checkpoint; finds the model's sizes, the batch and the steps. Allocates
 // no weights and writes nothing but `progress`, which is told what differs from the checkpoint. Throws Error
 // where data, checkpoint or memory do not fit the configuration.
-RunSetup set_up_run(const TrainConfig& config, StartMode mode, const RunFolder& folder, Progress& progress);
+RunSetup set_up_run(const TrainConfig& config, StartMode mode, const RunFolder& folder, Progress& progress,
+                    int ranks = 1);
 
 }  // namespace qkv

@@ -21,13 +21,10 @@
 namespace qkv {
 namespace {
 
-// Throws Error naming a rank that would compute another run, or with other bits.
-void expect_same_everywhere(const RunSetup& run, Communicator& ranks) {
+// Throws Error naming the first rank whose lines differ from those of the first rank.
+void expect_same_everywhere(const std::string& lines, Communicator& ranks) {
   if (ranks.alone()) return;
-  const std::string mine = fmt::format("qkv = {} ({})\nthreads = {}\ninstruction set = {}\n{}", version(),
-                                       hash_of(read_file("/proc/self/exe")), num_threads(), kernels().name,
-                                       run_fingerprint(run.config, *run.task));
-  const std::vector<std::string> all = ranks.gather(mine);
+  const std::vector<std::string> all = ranks.gather(lines);
   const std::vector<std::string> first = lines_of(all[0]);
   for (size_t r = 1; r < all.size(); ++r) {
     const std::vector<std::string> others = lines_of(all[r]);
@@ -36,9 +33,33 @@ void expect_same_everywhere(const RunSetup& run, Communicator& ranks) {
     const std::string none = "nothing";
     fail(
         "rank {} of {} has '{}' where rank 0 has '{}': all ranks need the same build, threads, instruction "
-        "set, settings and data",
+        "set, settings, data and checkpoint",
         r, all.size(), b == others.end() ? none : *b, a == first.end() ? none : *a);
   }
+}
+
+// Lines that tell the work of a rank, and all that decides its bits.
+std::string identity(const RunSetup& run, StartMode mode) {
+  const TrainConfig& c = run.config;
+  std::string data = run.task->data_text();
+  if (const size_t at = data.find(" (cached)"); at != std::string::npos) data.erase(at, 9);
+  return fmt::format(
+      "qkv = {} ({})\nthreads = {}\ninstruction set = {}{}\n--resume = {}\ntrain.zero = {}\n"
+      "train.checkpoint_every = {}\nsteps done = {}\nwindows of a pass = {}\n{}data = {}\n",
+      version(), hash_of(read_file("/proc/self/exe")), num_threads(), kernels().name,
+      bf16_is_fast() ? " with bf16" : "", mode == StartMode::resume, c.zero, c.checkpoint_every,
+      run.state.step, run.state.batch, run_fingerprint(c, *run.task), data);
+}
+
+// The weights with which a rank begins, in lines.
+std::string hashes_of(const Transformer& model) {
+  std::string all;
+  for (const Parameter& p : model.parameters().all())
+    if (p.value.defined()) {
+      const auto bytes = p.value.value_bytes();
+      all += hash_of(std::span(bytes.data(), bytes.size()));
+    }
+  return fmt::format("weights = {}\n", hash_of(all));
 }
 
 // A run with its parts: train() is the loop. Each rank has one, and computes the same; the first writes.
@@ -60,7 +81,8 @@ class Run {
                    .zero = config_.zero},
                   ranks) {
     if (mode == StartMode::resume) load_training(folder_.last(), training_);
-    ranks_.barrier();  // nobody reads the old checkpoint any more
+    saved_ = mode == StartMode::resume;
+    expect_same_everywhere(hashes_of(training_.model()), ranks_);  // then nobody reads the old checkpoint
     if (!ranks_.leads()) return;
     if (mode != StartMode::resume)
       folder_.open(mode);  // only now: a configuration that fails leaves no trace and replaces no run
@@ -98,6 +120,8 @@ class Run {
           "train.shards = {}: too few for {} ranks: set it to a power of two of "
           "at least {}",
           config.shards, ranks_.size(), ranks_.size());
+    check(config.batch > 0,
+          "train.batch = \"fit\": several ranks need a number (qkv plan shows the largest)");
     std::optional<RunSetup> setup;
     if (ranks_.leads()) setup = set_up_alone(config, mode);
     const auto shared = [&](const std::function<std::string(const text::Tokenizer&)>& part) {
@@ -111,10 +135,9 @@ class Run {
       auto tokenizer = text::Tokenizer::from_json(json);
       if (!of_sources.empty()) tokenizer = tokenizer.with_sources(text::Tokenizer::from_json(of_sources));
       config.tokenizer.trained = std::make_shared<const text::Tokenizer>(std::move(tokenizer));
-      setup = set_up_run(config, mode, folder_, progress_);
+      setup = set_up_run(config, mode, folder_, progress_, ranks_.size());
     }
-    setup->ranks = ranks_.size();
-    expect_same_everywhere(*setup, ranks_);
+    expect_same_everywhere(identity(*setup, mode), ranks_);
     return std::move(*setup);
   }
 
@@ -123,7 +146,7 @@ class Run {
       folder_.open(mode);
     else
       folder_.expect_startable(mode);
-    return set_up_run(config, mode, folder_, progress_);
+    return set_up_run(config, mode, folder_, progress_, ranks_.size());
   }
 
   std::unique_ptr<Transformer> initial_model(StartMode mode) const {
@@ -141,7 +164,7 @@ class Run {
       state_.smooth(result.loss);
       return result;
     } catch (const Error& e) {
-      if (folder_.has_checkpoint()) fail("{}; the last good checkpoint is {}", e.what(), folder_.last());
+      if (saved_) fail("{}; the last good checkpoint is {}", e.what(), folder_.last());
       throw;
     }
   }
@@ -216,6 +239,7 @@ class Run {
     training.insert(training.end(), memory.begin(), memory.end());
     if (ranks_.leads())
       folder_.save_last(training_.model(), training, model_files_of(setup_, folder_), state_, config_.keep);
+    saved_ = true;
   }
 
   static constexpr double kSecondsBetweenLines = 10;
@@ -229,6 +253,7 @@ class Run {
   Recorder recorder_;
   BestModel best_;
   TrainingState training_;
+  bool saved_ = false;  // there is a checkpoint of this run
 };
 
 }  // namespace

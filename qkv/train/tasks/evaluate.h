@@ -18,7 +18,7 @@ namespace qkv {
 struct EncodedConversations;
 
 // Each of these can divide the batches among `ranks`, which call it together: the result has the same bits
-// for any number of them.
+// for any number of them. (Models with a memory read on from batch to batch: each rank reads them all.)
 
 // Predicts the stream in windows that do not overlap, of `length` tokens (0: the model's context), `batch` at
 // a time; at most `windows` of them, spread evenly over the text (0: all).

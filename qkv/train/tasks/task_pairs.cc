@@ -83,14 +83,20 @@ class SequenceToSequence : public TaskOfSequences {
     greedy.beams = 1;
     const auto at = [&](int rank) { return sources_.begin() + std::ssize(sources_) * rank / ranks.size(); };
     const std::vector<std::string> mine(at(ranks.rank()), at(ranks.rank() + 1));
-    std::string texts;  // the translations, each ended by a zero
-    for (const auto& best : translate({model, tokenizer_, ends_}, mine, greedy).best)
-      texts += best.front().text + '\0';
+    std::string texts;  // the length of each translation and the translation
+    for (const auto& best : translate({model, tokenizer_, ends_}, mine, greedy).best) {
+      const auto length = static_cast<uint64_t>(best.front().text.size());
+      texts.append(reinterpret_cast<const char*>(&length), sizeof length);
+      texts += best.front().text;
+    }
     std::vector<std::string> outputs;
     for (const std::string& rank : ranks.gather(texts))
-      for (size_t begin = 0, end; begin < rank.size(); begin = end + 1) {
-        end = rank.find('\0', begin);
-        outputs.push_back(rank.substr(begin, end - begin));
+      for (size_t at = 0; at < rank.size();) {
+        uint64_t length = 0;
+        std::memcpy(&length, rank.data() + at, sizeof length);
+        at += sizeof length;
+        outputs.push_back(rank.substr(at, length));
+        at += length;
       }
     double exact = 0;
     for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == targets_[i];

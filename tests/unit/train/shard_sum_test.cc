@@ -41,6 +41,7 @@ TEST(ShardSum, ARankHoldsTheWholeNodesOfItsRun) {
   EXPECT_EQ(kept_gradients({0, 2}), 1);
   EXPECT_EQ(kept_gradients({0, 8}), 3);  // 0-3, 4-5 and 6 while the last shard is computed
   EXPECT_EQ(kept_gradients({0, 64}), 6);
+  EXPECT_EQ(kept_gradients({3, 6}), 2);  // 3 and 4
 }
 
 // Numbers of very different sizes: each order of additions has other bits.
