@@ -169,6 +169,60 @@ train = {{ objective = "masked", batch_tokens = 256 }}
                        {3});
 }
 
+TEST_F(Ranks, EveryOtherObjective) {
+  std::string numbers = "text\tlabel\n", labels = "text\tlabel\n", twins = "text\tsecond\n", chats, quiz,
+              answers = "question\tcontext\tanswer\n";
+  const RandomStream random{8, 0, 0};
+  for (uint64_t i = 0; i < 240; ++i) {
+    const std::string a(1, static_cast<char>('a' + random.below(4 * i, 9))),
+        b(1, static_cast<char>('a' + random.below(4 * i + 1, 9)));
+    numbers += fmt::format("{} {}\t{}\n", a, b, a < b ? 1.5 : -0.5);
+    labels += fmt::format("{} {}\t{}\n", a, b, a == b ? a : a + "," + b);
+    twins += fmt::format("{} {}\t{} {} {}\n", a, b, b, a, i % 7);
+    chats += fmt::format(R"({{"messages": [{{"role": "user", "content": "{0}"}}, )"
+                         R"({{"role": "assistant", "content": "{1} {0}"}}]}})"
+                         "\n",
+                         a, b);
+    quiz += fmt::format(R"({{"question": "{0}", "choices": ["{0}", "{1} {1}"], "label": {2}}})"
+                        "\n",
+                        a, b, i % 2);
+    answers += fmt::format("which {0}\tx {0} {1}\t{0}\n", a, b);
+  }
+  dir_.write("numbers.tsv", numbers);
+  dir_.write("labels.tsv", labels);
+  dir_.write("twins.tsv", twins);
+  dir_.write("chats.jsonl", chats);
+  dir_.write("quiz.jsonl", quiz);
+  dir_.write("answers.tsv", answers);
+  constexpr const char* kEncoder =
+      "architecture = \"encoder\", context = 24, width = 32, layers = 1, heads = 2, dropout = 0.1";
+  constexpr const char* kDecoder = "context = 24, width = 32, layers = 1, heads = 2, dropout = 0.1";
+  constexpr const char* kBoth =
+      "architecture = \"encoder_decoder\", context = 24, width = 32, layers = 1, heads = 2, dropout = 0.1";
+  struct Case {
+    const char *objective, *data, *model, *type;
+  };
+  for (const Case& c : {
+           Case{"regression", "train = \"{dir}/numbers.tsv\"", kEncoder, "word"},
+           {"multi_label", "train = \"{dir}/labels.tsv\", label_separator = \",\"", kEncoder, "word"},
+           {"multiple_choice", "train = \"{dir}/quiz.jsonl\"", kEncoder, "word"},
+           {"answer", "train = \"{dir}/answers.tsv\"", kEncoder, "word"},
+           {"embed", "train = \"{dir}/twins.tsv\", second_column = \"second\"", kEncoder, "word"},
+           {"permutation", "train = \"{dir}/text.txt\"", kEncoder, "word"},
+           {"chat", "train = \"{dir}/chats.jsonl\"", kDecoder, "byte"},
+           {"prefix_lm", "train = \"{dir}/text.txt\"", kBoth, "byte"},
+           {"span_corruption", "train = \"{dir}/text.txt\"", kBoth, "byte"},
+           {"denoise", "train = \"{dir}/text.txt\"", kBoth, "byte"},
+       }) {
+    SCOPED_TRACE(c.objective);
+    expect_same_on_ranks(
+        fmt::format("data = {{{{ {} }}}}\ntokenizer = {{{{ type = \"{}\" }}}}\n"
+                    "model = {{{{ {} }}}}\ntrain = {{{{ objective = \"{}\", batch_tokens = 300 }}}}\n",
+                    c.data, c.type, c.model, c.objective),
+        {3});
+  }
+}
+
 // The loads of a step's experts are those of all shards.
 TEST_F(Ranks, AMixtureOfExperts) {
   const std::string toml = R"(

@@ -13,7 +13,8 @@ namespace qkv {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;
-constexpr int64_t kExchanged = 1 << 18;  // floats of a rank's part that are exchanged at a time
+// Floats that a rank receives at a time from all others: many, as each exchange costs a round trip.
+constexpr int64_t kReceived = 1 << 23;
 
 void add_to(Span<float> sum, Span<const float> x) {
   parallel_for(std::ssize(sum), kGrain, [&](int64_t i, int64_t end) {
@@ -62,7 +63,8 @@ std::vector<Part> parts_of(int64_t n, int ranks) {
 int64_t pieces_of(const std::vector<Part>& parts) {
   int64_t largest = 0;
   for (const Part& part : parts) largest = std::max(largest, part.count());
-  return (largest + kExchanged - 1) / kExchanged;
+  const int64_t piece = std::max<int64_t>(1, kReceived / std::ssize(parts));
+  return (largest + piece - 1) / piece;
 }
 
 // Sends this rank's part of the bytes of a tensor to the ranks for which `wants` is true.
