@@ -133,7 +133,11 @@ class MpiRanks : public Communicator {
         MPI_Testall(static_cast<int>(sending_.size()), sending_.data(), &sent, MPI_STATUSES_IGNORE);
     }
     const auto first = std::ranges::find_if(notices_, [](const auto& n) { return n.has_value(); });
-    if (first - notices_.begin() != rank()) return {};
+    if (first - notices_.begin() != rank()) {
+      // The rank that prints then ends all. Until it has, this one must not.
+      if (!all_said()) std::this_thread::sleep_for(2 * kFarewell);
+      return {};
+    }
     const std::vector<std::string> lines = last_words();
     return lines.empty() ? std::vector<std::string>{message} : lines;
   }

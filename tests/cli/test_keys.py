@@ -26,7 +26,8 @@ OBJECTIVES = {"next_token": (DECODER, "text.txt"), "masked": (ENCODER, "text.txt
               "multiple_choice": (ENCODER, "choices.tsv"),
               "embed": (ENCODER, "embed.tsv"), "answer": (ENCODER, "answers.tsv")}
 # Keys that decide how a run is computed or kept, not what it learns, and those that the walk itself sets.
-NO_CHANGE = {"train.out", "train.recompute", "train.memory_gb", "train.checkpoint_every", "data.cache", "train.objective", "data.train"}
+NO_CHANGE = {"train.out", "train.recompute", "train.memory_gb", "train.zero", "train.checkpoint_every", "data.cache",
+             "train.objective", "data.train"}
 # Values where a key's default and range say none that differs here.
 VALUES = {
     "data.valid": ["['FILE']"], "data.separator": ["'fox'"], "data.train_target": ["'FILE'"], "data.valid_target": ["'FILE'"],
