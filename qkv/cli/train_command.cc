@@ -97,14 +97,13 @@ void run_on(const Options& o, Communicator& ranks) {
                cache.folder().empty() ? "" : fmt::format(" (tokens are cached in {})", cache.folder()));
     return;
   }
-  check(!folds || ranks.alone(), "data.folds: several ranks train one fold at a time: name it by data.fold");
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   if (!ranks.alone()) std::signal(SIGUSR1, ask_to_stop);  // mpirun passes it on to all ranks
   const auto stop = [] { return stop_asked != 0; };
   if (!folds)
     train(config, mode, stop, ranks);
-  else if (const auto scores = cross_validate(config, mode, stop))
+  else if (const auto scores = cross_validate(config, mode, stop, ranks))
     print(table_text(fold_rows(*scores)));
 }
 

@@ -5,6 +5,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/run/checkpoint.h"
+#include "qkv/train/run/cross_validation.h"
 #include "qkv/train/run/trainer.h"
 #include "tests/e2e/reversed_words.h"
 #include "tests/rank_threads.h"
@@ -221,6 +222,28 @@ TEST_F(Ranks, EveryOtherObjective) {
                     c.data, c.type, c.model, c.objective),
         {3});
   }
+}
+
+TEST_F(Ranks, CrossValidation) {
+  constexpr const char* kFolds = R"(
+data = {{ train = "{dir}/classes.tsv", folds = 3 }}
+tokenizer = {{ type = "word" }}
+model = {{ architecture = "encoder", context = 12, width = 32, layers = 1, heads = 2 }}
+train = {{ objective = "classify", batch_tokens = 256 }}
+)";
+  const TrainConfig one = config("one", kFolds), several = config("several", kFolds);
+  ASSERT_TRUE(cross_validate(one, StartMode::overwrite, nullptr).has_value());
+  for (const StartMode mode : {StartMode::overwrite, StartMode::resume})
+    testing::on_ranks(3, [&](Communicator& me) {
+      int steps = 0;  // stopped in the second fold by a rank that does not lead
+      const auto stop = [&] { return mode == StartMode::overwrite && me.rank() == 2 && ++steps == 8; };
+      const auto scores = cross_validate(several, mode, stop, me);
+      EXPECT_EQ(scores.has_value(), me.leads() && mode == StartMode::resume);
+    });
+  EXPECT_EQ(read_file(one.out + "/cross_validation.json"), read_file(several.out + "/cross_validation.json"));
+  for (int fold = 1; fold <= 3; ++fold)
+    expect_same_files(fmt::format("{}/fold-{}", one.out, fold), fmt::format("{}/fold-{}", several.out, fold),
+                      fmt::format("fold {}", fold));
 }
 
 // The loads of a step's experts are those of all shards.

@@ -62,19 +62,23 @@ TrainConfig config_of_fold(const TrainConfig& config, int64_t fold) {
 }
 
 std::optional<std::vector<FoldScores>> cross_validate(const TrainConfig& config, StartMode mode,
-                                                      const std::function<bool()>& stop) {
+                                                      const std::function<bool()>& stop,
+                                                      Communicator& ranks) {
   check(config.data.folds > 1 && config.data.fold == 0, "cross-validation of {} folds", config.data.folds);
-  const FoldsFolder folder(config, mode);
+  std::optional<FoldsFolder> folder;
+  if (ranks.leads()) folder.emplace(config, mode);
   bool stopped = false;
   const auto asked = [&] { return stopped = stopped || (stop && stop()); };
   std::vector<FoldScores> all;
   for (int64_t fold = 1; fold <= config.data.folds && !stopped; ++fold) {
     const TrainConfig c = config_of_fold(config, fold);
     // One without a checkpoint had not come so far. One that is finished says so, and that it is the same.
-    const bool begun = file_exists(c.out + "/last/trainer_state.json");
-    train(c, begun ? StartMode::resume : StartMode::overwrite, asked);
-    if (!stopped) add_fold_scores(read_run_log(c.out), fold, all);
+    const bool begun = ranks.any(ranks.leads() && file_exists(c.out + "/last/trainer_state.json"));
+    train(c, begun ? StartMode::resume : StartMode::overwrite, asked, ranks);
+    stopped = ranks.any(stopped);
+    if (!stopped && ranks.leads()) add_fold_scores(read_run_log(c.out), fold, all);
   }
+  if (!ranks.leads()) return std::nullopt;
   if (stopped) {
     Progress().note(fmt::format("{}: not all folds are done; continue with --resume", config.out));
     return std::nullopt;

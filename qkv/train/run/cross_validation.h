@@ -17,8 +17,10 @@ namespace qkv {
 // "folds", "mean" and "deviation". Nothing where `stop` was true: it is asked after each step, and the run
 // that it ends is saved. Throws what train() would; an Error where a fold gives no score. REQUIRES: folds >
 // 1, fold 0.
+// Ranks call it together; the first one writes, and has the scores.
 std::optional<std::vector<FoldScores>> cross_validate(const TrainConfig& config, StartMode mode,
-                                                      const std::function<bool()>& stop);
+                                                      const std::function<bool()>& stop,
+                                                      Communicator& ranks = single_process());
 
 // The configuration of the run that fold `fold`, from 1, tests.
 TrainConfig config_of_fold(const TrainConfig& config, int64_t fold);
