@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <mutex>
 
 #include "qkv/base/error.h"
+#include "qkv/base/message.h"
 
 namespace qkv {
 namespace {
@@ -178,28 +178,21 @@ std::vector<std::vector<double>> Communicator::share(int64_t items,
                                                      const std::function<std::vector<double>(int64_t)>& f) {
   std::vector<std::vector<double>> all(static_cast<size_t>(items));
   std::string mine;  // for each item the count of its numbers, then these
-  const auto put = [&mine](double x) { mine.append(reinterpret_cast<const char*>(&x), sizeof x); };
   for (int64_t i = rank_; i < items; i += size_) {
-    all[static_cast<size_t>(i)] = f(i);
+    std::vector<double>& numbers = all[static_cast<size_t>(i)];
+    numbers = f(i);
     if (alone()) continue;
-    put(static_cast<double>(all[static_cast<size_t>(i)].size()));
-    for (const double x : all[static_cast<size_t>(i)]) put(x);
+    put(mine, numbers.size());
+    for (const double x : numbers) put(mine, x);
   }
   if (alone()) return all;
   const std::vector<std::string> ranks = gather(mine);
   for (int r = 0; r < size_; ++r) {
     std::string_view left = ranks[static_cast<size_t>(r)];
-    const auto take = [&] {
-      double x = 0;
-      check(left.size() >= sizeof x, "share: rank {} has done too little", r);
-      std::memcpy(&x, left.data(), sizeof x);
-      left.remove_prefix(sizeof x);
-      return x;
-    };
     for (int64_t i = r; i < items; i += size_) {
       std::vector<double>& numbers = all[static_cast<size_t>(i)];
-      numbers.resize(static_cast<size_t>(take()));
-      for (double& x : numbers) x = take();
+      numbers.resize(take<size_t>(left));
+      for (double& x : numbers) x = take<double>(left);
     }
   }
   return all;

@@ -86,12 +86,12 @@ class MpiRanks : public Communicator {
   }
 
   void exchange(std::span<const std::span<const std::byte> > out,
-                std::span<const std::span<std::byte> > in) override {
-    keep_own(out, in);
+                std::span<const std::span<std::byte> > incoming) override {
+    keep_own(out, incoming);
     std::vector<MPI_Request> requests;
     std::vector<int> senders, expected;  // ranks and lengths of the first requests
     for (int r = 0; r < size(); ++r)
-      for (std::span<std::byte> part = in [static_cast<size_t>(r)]; r != rank() && !part.empty();) {
+      for (std::span<std::byte> part = incoming[static_cast<size_t>(r)]; r != rank() && !part.empty();) {
         const size_t n = std::min(part.size(), kLongest);
         MPI_Irecv(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests.emplace_back());
         senders.push_back(r);

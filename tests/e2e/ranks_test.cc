@@ -153,23 +153,6 @@ train = {{ objective = "classify", batch_tokens = 256, token_drop = 0.1 }}
 )");
 }
 
-TEST_F(Ranks, TagsAndMaskedTokens) {
-  expect_same_on_ranks(R"(
-data = {{ train = "{dir}/words.conll" }}
-tokenizer = {{ type = "word" }}
-model = {{ architecture = "encoder", context = 12, width = 32, layers = 1, heads = 2, dropout = 0.1 }}
-train = {{ objective = "tag", batch_tokens = 256 }}
-)",
-                       {3});
-  expect_same_on_ranks(R"(
-data = {{ train = "{dir}/text.txt" }}
-tokenizer = {{ type = "word" }}
-model = {{ architecture = "encoder", context = 12, width = 32, layers = 1, heads = 2, dropout = 0.1 }}
-train = {{ objective = "masked", batch_tokens = 256 }}
-)",
-                       {3});
-}
-
 TEST_F(Ranks, EveryOtherObjective) {
   std::string numbers = "text\tlabel\n", labels = "text\tlabel\n", twins = "text\tsecond\n", chats, quiz,
               answers = "question\tcontext\tanswer\n";
@@ -210,6 +193,8 @@ TEST_F(Ranks, EveryOtherObjective) {
            {"answer", "train = \"{dir}/answers.tsv\"", kEncoder, "word"},
            {"embed", "train = \"{dir}/twins.tsv\", second_column = \"second\"", kEncoder, "word"},
            {"permutation", "train = \"{dir}/text.txt\"", kEncoder, "word"},
+           {"masked", "train = \"{dir}/text.txt\"", kEncoder, "word"},
+           {"tag", "train = \"{dir}/words.conll\"", kEncoder, "word"},
            {"chat", "train = \"{dir}/chats.jsonl\"", kDecoder, "byte"},
            {"prefix_lm", "train = \"{dir}/text.txt\"", kBoth, "byte"},
            {"span_corruption", "train = \"{dir}/text.txt\"", kBoth, "byte"},

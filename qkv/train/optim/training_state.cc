@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/base/message.h"
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
 #include "qkv/nn/streams.h"
@@ -322,7 +323,7 @@ void TrainingState::exchange_average() {
         own(kKinds[k]).begin, average_[k].count());
     std::ranges::swap_ranges(w, average_[k].mutable_values<float>());
   }
-  model_->parameters().refresh_shadows();  // also wrongly those of other ranks, which then send them
+  model_->parameters().refresh_shadows();  // stale in the parts of other ranks, which send theirs
   if (options_.zero) share_weights();
 }
 
@@ -396,25 +397,11 @@ std::string memory_name(size_t micro_batch, size_t layer, size_t part) {
   return fmt::format("memory.{}.{}.{}", micro_batch, layer, part == 0 ? "lengths" : "rows");
 }
 
-template <typename T>
-void put(std::string& to, const T& value) {
-  to.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-template <typename T>
-T take(std::string_view& from) {
-  T value;
-  check(from.size() >= sizeof value, "memory of another rank: it is cut short");
-  std::memcpy(&value, from.data(), sizeof value);
-  from.remove_prefix(sizeof value);
-  return value;
-}
-
-// Tensors as bytes for another rank of the same program.
+// Tensors as a message.
 std::string packed(const NamedTensors& tensors) {
   std::string out;
   for (const auto& [name, tensor] : tensors) {
-    put(out, name.size());
-    out += name;
+    put_text(out, name);
     put(out, tensor.dtype());
     put(out, tensor.shape());
     const auto bytes = tensor.value_bytes();
@@ -425,15 +412,11 @@ std::string packed(const NamedTensors& tensors) {
 
 void unpack(std::string_view from, NamedTensors& to) {
   while (!from.empty()) {
-    const auto length = take<size_t>(from);
-    std::string name(from.substr(0, length));
-    from.remove_prefix(name.size());
+    std::string name = take_text(from);
     const auto type = take<DType>(from);
     Tensor tensor = Tensor::empty(take<Shape>(from), type);
     const auto bytes = tensor.mutable_value_bytes();
-    check(from.size() >= bytes.size(), "memory of another rank: '{}' is cut short", name);
-    std::memcpy(bytes.data(), from.data(), bytes.size());
-    from.remove_prefix(bytes.size());
+    std::memcpy(bytes.data(), take_bytes(from, bytes.size()).data(), bytes.size());
     to.emplace_back(std::move(name), std::move(tensor));
   }
 }

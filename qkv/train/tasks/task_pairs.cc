@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "qkv/base/json_value.h"
+#include "qkv/base/message.h"
 #include "qkv/base/progress.h"
 #include "qkv/infer/translate.h"
 #include "qkv/metrics/bleu.h"
@@ -83,21 +84,12 @@ class SequenceToSequence : public TaskOfSequences {
     greedy.beams = 1;
     const auto at = [&](int rank) { return sources_.begin() + std::ssize(sources_) * rank / ranks.size(); };
     const std::vector<std::string> mine(at(ranks.rank()), at(ranks.rank() + 1));
-    std::string texts;  // the length of each translation and the translation
-    for (const auto& best : translate({model, tokenizer_, ends_}, mine, greedy).best) {
-      const auto length = static_cast<uint64_t>(best.front().text.size());
-      texts.append(reinterpret_cast<const char*>(&length), sizeof length);
-      texts += best.front().text;
-    }
+    std::string texts;
+    for (const auto& best : translate({model, tokenizer_, ends_}, mine, greedy).best)
+      put_text(texts, best.front().text);
     std::vector<std::string> outputs;
     for (const std::string& rank : ranks.gather(texts))
-      for (size_t at = 0; at < rank.size();) {
-        uint64_t length = 0;
-        std::memcpy(&length, rank.data() + at, sizeof length);
-        at += sizeof length;
-        outputs.push_back(rank.substr(at, length));
-        at += length;
-      }
+      for (std::string_view left = rank; !left.empty();) outputs.push_back(take_text(left));
     double exact = 0;
     for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == targets_[i];
     const BleuTokenizer tokenizer = bleu_tokenizer_for(targets_).tokenizer;
