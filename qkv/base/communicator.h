@@ -29,7 +29,7 @@ class Communicator {
   virtual void exchange(std::span<const std::span<const std::byte>> out,
                         std::span<const std::span<std::byte>> in) = 0;
   // Tells the other ranks that this one has failed: their calls throw Error from now on. Returns the lines
-  // that this rank should print: none if rank 0 prints them.
+  // that this rank should print: none if another one prints them.
   virtual std::vector<std::string> fail_together(const std::string& message) = 0;
 
   // Returns once every rank has called it.

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
+#include <numeric>
 #include <optional>
 #include <thread>
 #endif
@@ -44,8 +46,9 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kLongest = size_t{1} << 30;  // bytes of a message, whose length is an int
-constexpr int kData = 1, kNotice = 2;         // tags
-constexpr Seconds kFarewell{5};               // a failed rank waits so long for the others' messages
+// Tags: values; last words; the question of a rank that has waited for too long, and its answer.
+constexpr int kData = 1, kNotice = 2, kQuestion = 3, kAnswer = 4;
+constexpr Seconds kFarewell{5};  // a rank waits so long for last words and answers
 
 // Lets the processor do something else while nothing arrives: first other threads, then nothing at all.
 class Patience {
@@ -70,9 +73,12 @@ struct Notice {
 class MpiRanks : public Communicator {
  public:
   MpiRanks(int rank, int size, double timeout_s)
-      : Communicator(rank, size), timeout_(timeout_s), notices_(static_cast<size_t>(size)) {
+      : Communicator(rank, size),
+        timeout_(timeout_s),
+        notices_(static_cast<size_t>(size)),
+        answered_(static_cast<size_t>(size)) {
     MPI_Comm_dup(MPI_COMM_WORLD, &data_);
-    MPI_Comm_dup(MPI_COMM_WORLD, &farewells_);
+    MPI_Comm_dup(MPI_COMM_WORLD, &asides_);
   }
   MpiRanks(const MpiRanks&) = delete;
   MpiRanks& operator=(const MpiRanks&) = delete;
@@ -81,7 +87,7 @@ class MpiRanks : public Communicator {
     for (MPI_Request& request : sending_)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     MPI_Comm_free(&data_);
-    MPI_Comm_free(&farewells_);
+    MPI_Comm_free(&asides_);
     MPI_Finalize();
   }
 
@@ -119,11 +125,8 @@ class MpiRanks : public Communicator {
     listen();
     const bool own = std::ranges::none_of(notices_, [](const auto& n) { return n.has_value(); });
     notices_[static_cast<size_t>(rank())] = Notice{own, message};
-    farewell_ = (own ? "1" : "0") + message;
     for (int r = 0; r < size(); ++r)
-      if (r != rank())
-        MPI_Isend(farewell_.data(), static_cast<int>(farewell_.size()), MPI_BYTE, r, kNotice, farewells_,
-                  &sending_.emplace_back());
+      if (r != rank()) tell(r, kNotice, (own ? "1" : "0") + message);
     Patience patience;
     int sent = 0;
     for (const auto end = Clock::now() + kFarewell; Clock::now() < end && (sent == 0 || !all_said());
@@ -132,7 +135,8 @@ class MpiRanks : public Communicator {
       if (sent == 0)
         MPI_Testall(static_cast<int>(sending_.size()), sending_.data(), &sent, MPI_STATUSES_IGNORE);
     }
-    const auto first = std::ranges::find_if(notices_, [](const auto& n) { return n.has_value(); });
+    // The first that failed by itself prints for all. A rank that wakes up when the job ends does not.
+    const auto first = std::ranges::find_if(notices_, [](const auto& n) { return n && n->own; });
     if (first - notices_.begin() != rank()) {
       // The rank that prints then ends all. Until it has, this one must not.
       if (!all_said()) std::this_thread::sleep_for(2 * kFarewell);
@@ -147,19 +151,41 @@ class MpiRanks : public Communicator {
     return std::ranges::all_of(notices_, [](const auto& n) { return n.has_value(); });
   }
 
-  // Receives what failed ranks have said.
+  // Sends a message beside the values, without waiting for its receiver.
+  void tell(int to, int tag, std::string message) {
+    const std::string& kept = told_.emplace_back(std::move(message));
+    MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_BYTE, to, tag, asides_,
+              &sending_.emplace_back());
+  }
+
+  // Receives what others have said: last words, questions, which it answers, and answers.
   void listen() {
     for (;;) {
       int found = 0;
       MPI_Status status;
-      MPI_Iprobe(MPI_ANY_SOURCE, kNotice, farewells_, &found, &status);
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, asides_, &found, &status);
       if (found == 0) return;
       int length = 0;
       MPI_Get_count(&status, MPI_BYTE, &length);
       std::string text(static_cast<size_t>(length), ' ');
-      MPI_Recv(text.data(), length, MPI_BYTE, status.MPI_SOURCE, kNotice, farewells_, MPI_STATUS_IGNORE);
-      notices_[static_cast<size_t>(status.MPI_SOURCE)] = Notice{text.front() == '1', text.substr(1)};
+      const int from = status.MPI_SOURCE, tag = status.MPI_TAG;
+      MPI_Recv(text.data(), length, MPI_BYTE, from, tag, asides_, MPI_STATUS_IGNORE);
+      if (tag == kNotice)
+        notices_[static_cast<size_t>(from)] = Notice{text.front() == '1', text.substr(1)};
+      else if (tag == kQuestion)
+        tell(from, kAnswer, text);
+      else if (text == question_)  // no answer to an earlier one
+        answered_[static_cast<size_t>(from)] = true;
     }
+  }
+
+  // Asks all ranks whether they wait, too.
+  void ask() {
+    question_ = std::to_string(++questions_);
+    answered_.assign(answered_.size(), false);
+    answered_[static_cast<size_t>(rank())] = true;
+    for (int r = 0; r < size(); ++r)
+      if (r != rank()) tell(r, kQuestion, question_);
   }
 
   // Each failure once: with the rank's number if that rank alone has it.
@@ -192,7 +218,8 @@ class MpiRanks : public Communicator {
   void wait_for(std::vector<MPI_Request>& requests, const std::vector<int>& senders,
                 const std::vector<int>& expected) {
     std::vector<MPI_Status> statuses(requests.size());
-    const auto end = Clock::now() + timeout_;
+    auto end = Clock::now() + timeout_;
+    bool asked = false;
     Patience patience;
     for (int64_t turn = 0;; ++turn, patience.wait()) {
       int done = 0;
@@ -203,15 +230,32 @@ class MpiRanks : public Communicator {
       for (size_t r = 0; r < notices_.size(); ++r)
         if (notices_[r]) fail("rank {} of {}: {}", r, size(), notices_[r]->message);
       if (Clock::now() < end) continue;
-      for (size_t i = 0; i < senders.size(); ++i) {
-        int arrived = 0;
-        MPI_Request_get_status(requests[i], &arrived, MPI_STATUS_IGNORE);
-        if (arrived == 0)
-          fail("rank {} of {} has not answered for {} s: it hangs, or it cannot be reached", senders[i],
-               size(), timeout_.count());
-      }
-      fail("a rank does not receive what rank {} of {} sent {} s ago", rank(), size(), timeout_.count());
+      if (asked) blame(requests, senders);
+      ask();  // a rank that waits for another one in turn is not to blame
+      asked = true;
+      end = Clock::now() + kFarewell;
     }
+  }
+
+  // Throws Error that names the rank for which this one has waited in vain.
+  [[noreturn]] void blame(std::vector<MPI_Request>& requests, const std::vector<int>& senders) const {
+    std::vector<int> missing;
+    for (size_t i = 0; i < senders.size(); ++i) {
+      int arrived = 0;
+      MPI_Request_get_status(requests[i], &arrived, MPI_STATUS_IGNORE);
+      if (arrived == 0) missing.push_back(senders[i]);
+    }
+    const auto hangs = [&](int r) { return !answered_[static_cast<size_t>(r)]; };
+    auto culprit = std::ranges::find_if(missing, hangs);
+    if (culprit == missing.end()) {
+      missing.resize(answered_.size());
+      std::iota(missing.begin(), missing.end(), 0);
+      culprit = std::ranges::find_if(missing, hangs);
+    }
+    if (culprit != missing.end())
+      fail("rank {} of {} has not answered for {} s: it hangs, or it cannot be reached", *culprit, size(),
+           timeout_.count());
+    fail("the ranks have waited for each other for {} s: a message was lost", timeout_.count());
   }
 
   void expect_lengths(std::vector<MPI_Status>& statuses, const std::vector<int>& senders,
@@ -225,10 +269,13 @@ class MpiRanks : public Communicator {
   }
 
   Seconds timeout_;
-  MPI_Comm data_ = MPI_COMM_NULL, farewells_ = MPI_COMM_NULL;
-  std::string farewell_;  // that of this rank, while it is sent
+  MPI_Comm data_ = MPI_COMM_NULL, asides_ = MPI_COMM_NULL;
+  std::deque<std::string> told_;  // messages that `sending_` sends
   std::vector<MPI_Request> sending_;
   std::vector<std::optional<Notice> > notices_;  // the last words of failed ranks
+  int questions_ = 0;
+  std::string question_;        // the latest
+  std::vector<bool> answered_;  // the ranks that have answered it
 };
 
 }  // namespace

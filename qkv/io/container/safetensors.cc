@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <limits>
 
 #include "qkv/base/json.h"
@@ -110,31 +109,49 @@ TensorFile read_safetensors(const std::string& path) {
   return out;
 }
 
-void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
+SafetensorsWriter::SafetensorsWriter(std::string path, const std::vector<Entry>& entries,
+                                     const std::map<std::string, std::string>& metadata)
+    : path_(std::move(path)) {
   OrderedJson header = OrderedJson::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  int64_t at = 0;
-  for (const auto& [name, tensor] : tensors) {
-    check(!header.contains(name), "{}: tensor '{}' given twice", path, name);
+  for (const Entry& e : entries) {
+    check(!header.contains(e.name), "{}: tensor '{}' given twice", path_, e.name);
     std::vector<int64_t> shape;
-    for (int i = 0; i < tensor.shape().rank(); ++i) shape.push_back(tensor.dim(i));
-    const auto end = at + static_cast<int64_t>(tensor.bytes());
-    header[name] = {{"dtype", name_of_type(tensor.dtype())}, {"shape", shape}, {"data_offsets", {at, end}}};
-    at = end;
+    for (int i = 0; i < e.shape.rank(); ++i) shape.push_back(e.shape[i]);
+    const int64_t end = left_ + e.shape.count() * size_of(e.dtype);
+    header[e.name] = {{"dtype", name_of_type(e.dtype)}, {"shape", shape}, {"data_offsets", {left_, end}}};
+    left_ = end;
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   const uint64_t length = text.size();
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(reinterpret_cast<const char*>(&length), 8);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  out_.open(path_, std::ios::binary | std::ios::trunc);
+  out_.write(reinterpret_cast<const char*>(&length), 8);
+  out_.write(text.data(), static_cast<std::streamsize>(text.size()));
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  left_ -= std::ssize(bytes);
+  check(left_ >= 0, "{}: {} bytes more than its tensors have", path_, -left_);
+  out_.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+}
+
+void SafetensorsWriter::finish() {
+  check(left_ == 0, "{}: {} bytes of its tensors are missing", path_, left_);
+  out_.flush();
+  check(out_.good(), "{}: cannot be written: {}", path_, std::strerror(errno));
+}
+
+void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const auto& [name, tensor] : tensors) entries.push_back({name, tensor.dtype(), tensor.shape()});
+  SafetensorsWriter out(path, entries, metadata);
   for (const auto& [name, tensor] : tensors) {
     const auto bytes = tensor.value_bytes();
-    out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    out.write({bytes.data(), bytes.size()});
   }
-  out.flush();
-  check(out.good(), "{}: cannot be written: {}", path, std::strerror(errno));
+  out.finish();
 }
 
 }  // namespace qkv

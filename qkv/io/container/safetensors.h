@@ -1,7 +1,12 @@
 // The safetensors format: a length, a JSON header, the bytes of the tensors.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,7 +26,30 @@ TensorFile read_safetensors(const std::string& path);
 TensorFile parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
                              const std::string& where);
 
-// Writes `path` in one pass, in the order given. Not atomic: see write_directory_atomically().
+// Writes a file whose values come in pieces, so that they never need to be in memory at once. Not atomic: see
+// write_directory_atomically().
+class SafetensorsWriter {
+ public:
+  struct Entry {
+    std::string name;
+    DType dtype;
+    Shape shape;
+  };
+  // Creates `path` with its header. Throws Error if two tensors have one name.
+  SafetensorsWriter(std::string path, const std::vector<Entry>& entries,
+                    const std::map<std::string, std::string>& metadata = {});
+  // Appends the next bytes of the tensors, which follow each other in the order of the entries.
+  void write(std::span<const std::byte> bytes);
+  // To be called after the last byte. Throws Error if bytes are missing, or if the disk did not take all.
+  void finish();
+
+ private:
+  std::string path_;
+  std::ofstream out_;
+  int64_t left_ = 0;  // bytes still to come
+};
+
+// Writes `path` in one pass, in the order given. Not atomic, either.
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

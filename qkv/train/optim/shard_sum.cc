@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 // Floats that a rank receives at a time from all others: many, as each exchange costs a round trip.
 constexpr int64_t kReceived = 1 << 23;
+constexpr int64_t kCollected = 1 << 22;  // bytes of a piece that the first rank writes
 
 void add_to(Span<float> sum, Span<const float> x) {
   parallel_for(std::ssize(sum), kGrain, [&](int64_t i, int64_t end) {
@@ -127,6 +128,30 @@ void gather_parts(Tensor& x, Communicator& ranks) {
 
 void collect_parts(Tensor& x, Communicator& ranks) {
   send_parts(x, ranks, [](int rank) { return rank == 0; });
+}
+
+void collect_pieces(const Tensor& mine, int64_t n, Communicator& ranks,
+                    const std::function<void(std::span<const std::byte>)>& take) {
+  const auto bytes = mine.value_bytes();
+  const auto count = static_cast<size_t>(ranks.size());
+  std::vector<std::byte> received;
+  for (int r = 0; r < ranks.size(); ++r) {
+    const int64_t elements = part_of(n, r, ranks.size()).count();
+    assert(r != ranks.rank() || elements == mine.count());
+    const int64_t size = elements * size_of(mine.dtype());
+    for (int64_t at = 0; at < size; at += kCollected) {
+      const int64_t piece = std::min(kCollected, size - at);
+      std::vector<std::span<const std::byte>> out(count);
+      std::vector<std::span<std::byte>> in(count);
+      if (r == ranks.rank()) out[0] = {bytes.data() + at, static_cast<size_t>(piece)};
+      if (ranks.leads()) {
+        received.resize(static_cast<size_t>(piece));
+        in[static_cast<size_t>(r)] = received;
+      }
+      ranks.exchange(out, in);
+      if (ranks.leads()) take(received);
+    }
+  }
 }
 
 int64_t kept_gradients(ShardRun run) {

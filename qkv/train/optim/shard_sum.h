@@ -1,7 +1,10 @@
 // The sum of shards in a fixed binary tree: its bits do not depend on which rank holds which shards.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -44,6 +47,10 @@ Part part_of(int64_t n, int rank, int ranks);
 void gather_parts(Tensor& x, Communicator& ranks);
 // The same to the first rank alone.
 void collect_parts(Tensor& x, Communicator& ranks);
+// Gives the bytes of a tensor of n elements to `take` on the first rank, in order and piece by piece, so that
+// no rank needs memory for all. `mine`: this rank's part.
+void collect_pieces(const Tensor& mine, int64_t n, Communicator& ranks,
+                    const std::function<void(std::span<const std::byte>)>& take);
 
 // Copies of the gradients that a rank keeps at most while it adds up its run, besides the gradients.
 int64_t kept_gradients(ShardRun run);

@@ -361,33 +361,25 @@ NamedTensors TrainingState::state() {
   return all;
 }
 
-namespace {
-
-bool is_divided(const std::string& name) {
-  return name.starts_with("matrix.") || name == kAverageNames[0];
+bool TrainingState::is_divided(const std::string& name) const {
+  return options_.zero && (name.starts_with("matrix.") || name == kAverageNames[0]);
 }
 
-}  // namespace
+Shape TrainingState::whole_shape(const std::string& name, const Tensor& mine) const {
+  if (!is_divided(name)) return mine.shape();
+  return {model_->parameters().arena(ParameterKind::matrix).master.count()};
+}
 
-NamedTensors TrainingState::whole_state() {
-  NamedTensors all = state();
-  if (!options_.zero) return ranks_.leads() ? all : NamedTensors();
-  const int64_t n = model_->parameters().arena(ParameterKind::matrix).master.count();
-  const Part mine = own(ParameterKind::matrix);
-  for (auto& [name, tensor] : all) {
-    if (!is_divided(name)) continue;
-    Tensor whole = Tensor::empty({n}, DType::f32);
-    whole.mutable_values<float>().subspan(mine.begin, mine.count()).copy(tensor.values<float>());
-    collect_parts(whole, ranks_);
-    tensor = ranks_.leads() ? whole : Tensor();
-  }
-  return ranks_.leads() ? all : NamedTensors();
+void TrainingState::collect(const std::string& name, const Tensor& mine,
+                            const std::function<void(std::span<const std::byte>)>& take) const {
+  if (is_divided(name)) return collect_pieces(mine, whole_shape(name, mine)[0], ranks_, take);
+  const auto bytes = mine.value_bytes();
+  if (ranks_.leads()) take({bytes.data(), bytes.size()});
 }
 
 Tensor TrainingState::own_part(const std::string& name, const Tensor& whole) const {
+  if (!is_divided(name) || whole.shape() != whole_shape(name, whole)) return whole;
   const Part mine = own(ParameterKind::matrix);
-  const int64_t n = model_->parameters().arena(ParameterKind::matrix).master.count();
-  if (!options_.zero || !is_divided(name) || whole.shape() != Shape{n}) return whole;
   return whole.slice_rows(mine.begin, mine.end);
 }
 

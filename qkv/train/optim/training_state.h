@@ -1,10 +1,13 @@
 // One training step: updates the weights from batches.
 #pragma once
 
+#include <cstddef>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,9 +89,13 @@ class TrainingState {
   // The state besides the weights, by name: that of the optimizer, and the average. With `zero`, that of this
   // rank's part.
   NamedTensors state();
-  // The same of all ranks, on the first; nothing on others. Ranks call it together.
-  NamedTensors whole_state();
-  // The part of a tensor of whole_state() that this rank's state() has.
+  // The shape on all ranks together of a tensor of state().
+  Shape whole_shape(const std::string& name, const Tensor& mine) const;
+  // Gives the bytes of such a tensor on all ranks to `take` on the first, in order and piece by piece. Ranks
+  // call it together.
+  void collect(const std::string& name, const Tensor& mine,
+               const std::function<void(std::span<const std::byte>)>& take) const;
+  // The part of the whole tensor that this rank's state() has.
   Tensor own_part(const std::string& name, const Tensor& whole) const;
   // Makes the first rank's weights whole while one of these exists, so that it can save them. Ranks make it
   // together.
@@ -141,6 +148,8 @@ class TrainingState {
   void exchange_average();
   // The part of an arena that this rank updates.
   Part own(ParameterKind kind) const;
+  // True if ranks have parts of this tensor of state().
+  bool is_divided(const std::string& name) const;
   // True if other ranks have the f32 weights of their parts of the matrices.
   bool weights_divided() const;
   // Sends the weights that this rank has updated to all others.

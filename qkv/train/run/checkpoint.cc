@@ -24,7 +24,30 @@ void write_model(const std::string& dir, const Transformer& model, const ModelFi
   if (!files.auxiliary_files_of.empty()) keep_auxiliary_files(files.auxiliary_files_of, dir);
 }
 
+// Writes the state and the memory of all ranks.
+void write_training(const std::string& path, TrainingState& training) {
+  const NamedTensors state = training.state(), memory = training.memory();
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const auto& [name, tensor] : state)
+    entries.push_back({name, tensor.dtype(), training.whole_shape(name, tensor)});
+  for (const auto& [name, tensor] : memory) entries.push_back({name, tensor.dtype(), tensor.shape()});
+  SafetensorsWriter out(path, entries);
+  const auto write = [&](std::span<const std::byte> bytes) { out.write(bytes); };
+  for (const auto& [name, tensor] : state) training.collect(name, tensor, write);
+  for (const auto& [name, tensor] : memory) {
+    const auto bytes = tensor.value_bytes();
+    write({bytes.data(), bytes.size()});
+  }
+  out.finish();
+}
+
 }  // namespace
+
+void send_training(TrainingState& training) {
+  const NamedTensors state = training.state();
+  training.memory();
+  for (const auto& [name, tensor] : state) training.collect(name, tensor, nullptr);
+}
 
 void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files) {
   write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, files); });
@@ -34,11 +57,11 @@ void save_model_dir(const std::string& dir, const Transformer& model, const text
   save_model_dir(dir, model, {tokenizer, special_ids_of(tokenizer, model.spec())});
 }
 
-void save_checkpoint(const std::string& dir, const Transformer& model, const NamedTensors& training,
-                     const ModelFiles& files, const TrainerState& state) {
+void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
+                     const TrainerState& state) {
   write_directory_atomically(dir, [&](const std::string& to) {
-    write_model(to, model, files);
-    write_safetensors(to + "/optimizer.safetensors", training);
+    write_model(to, training.model(), files);
+    write_training(to + "/optimizer.safetensors", training);
     const OrderedJson json = {
         {"version", kVersion},
         {"step", state.step},

@@ -34,10 +34,12 @@ struct TrainerState {
   }
 };
 
-// Writes DIR in one step: the old checkpoint or the new one, never a mixture. `training`:
-// the model's whole_state() and memory().
-void save_checkpoint(const std::string& dir, const Transformer& model, const NamedTensors& training,
-                     const ModelFiles& files, const TrainerState& state);
+// Writes DIR in one step: the old checkpoint or the new one, never a mixture. If there are several ranks, the
+// others call send_training() meanwhile.
+void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
+                     const TrainerState& state);
+// Sends the first rank what its save_checkpoint() lacks.
+void send_training(TrainingState& training);
 // The model alone, without what training needs.
 void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files);
 // The same of a model that was trained from nothing.

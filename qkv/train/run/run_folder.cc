@@ -78,12 +78,12 @@ void RunFolder::save_best(const Transformer& model, const ModelFiles& files) con
   save_model_dir(best(), model, files);
 }
 
-void RunFolder::save_last(const Transformer& model, const NamedTensors& training, const ModelFiles& files,
-                          const TrainerState& state, int64_t keep) const {
+void RunFolder::save_last(TrainingState& training, const ModelFiles& files, const TrainerState& state,
+                          int64_t keep) const {
   if (has_checkpoint())
     if (const int64_t before = load_trainer_state(last()).step; before != state.step)
       rotate_checkpoints(before, keep);
-  save_checkpoint(last(), model, training, files, state);
+  save_checkpoint(last(), training, files, state);
 }
 
 void RunFolder::rotate_checkpoints(int64_t step, int64_t keep) const {

@@ -35,8 +35,8 @@ class RunFolder {
   // Replaces best/ atomically. If that fails, throws Error and leaves the old one unchanged.
   void save_best(const Transformer& model, const ModelFiles& files) const;
   // The same for last/, with the state of training. Keeps `keep` - 1 earlier checkpoints as step-N.
-  void save_last(const Transformer& model, const NamedTensors& training, const ModelFiles& files,
-                 const TrainerState& state, int64_t keep) const;
+  void save_last(TrainingState& training, const ModelFiles& files, const TrainerState& state,
+                 int64_t keep) const;
 
  private:
   void repair() const;

@@ -234,11 +234,10 @@ class Run {
     training_.expect_finite(state_.step);  // a broken model must not replace a good one
     state_.threads = num_threads();
     const TrainingState::WholeWeights weights(training_);
-    NamedTensors training = training_.whole_state();
-    const NamedTensors memory = training_.memory();
-    training.insert(training.end(), memory.begin(), memory.end());
     if (ranks_.leads())
-      folder_.save_last(training_.model(), training, model_files_of(setup_, folder_), state_, config_.keep);
+      folder_.save_last(training_, model_files_of(setup_, folder_), state_, config_.keep);
+    else
+      send_training(training_);
     saved_ = true;
   }
 

@@ -71,6 +71,24 @@ TEST(Safetensors, TensorsOutliveTheFileObject) {
   EXPECT_EQ(x.data<float>()[2], 3);
 }
 
+TEST(Safetensors, WritesPieces) {
+  const ScratchDir dir;
+  const std::string path = dir.path() + "/x.safetensors", whole = dir.path() + "/whole.safetensors";
+  const Tensor x = Tensor::of({3}, std::vector<float>{1, 2, 3}),
+               y = Tensor::of({1, 2}, std::vector<float>{4, 5});
+  write_safetensors(whole, {{"x", x}, {"y", y}}, {{"format", "pt"}});
+  SafetensorsWriter out(path, {{"x", DType::f32, {3}}, {"y", DType::f32, {1, 2}}}, {{"format", "pt"}});
+  const std::vector<float> values = {1, 2, 3, 4, 5};
+  const auto bytes = std::as_bytes(std::span(values));
+  out.write(bytes.first(9));
+  out.write(bytes.subspan(9, 10));
+  expect_error([&] { out.finish(); }, {path, "1 bytes", "missing"});
+  out.write(bytes.subspan(19));
+  out.finish();
+  EXPECT_EQ(read_file(path), read_file(whole));
+  expect_error([&] { out.write(bytes.first(1)); }, {path, "1 bytes more"});
+}
+
 TEST(Safetensors, NoTensorsAndOddAlignment) {
   const ScratchDir dir;
   const std::string path = dir.path() + "/x.safetensors";

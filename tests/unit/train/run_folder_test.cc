@@ -95,8 +95,7 @@ TEST_F(RunFolderTest, RotatesCheckpoints) {
   RunFolder folder(path());
   folder.open(StartMode::fresh);
   const auto save = [&](int64_t step, int64_t keep) {
-    folder.save_last(training.model(), training.whole_state(), files,
-                     {.step = step, .batch = 1, .threads = 1}, keep);
+    folder.save_last(training, files, {.step = step, .batch = 1, .threads = 1}, keep);
     std::vector<int64_t> steps;
     for (const auto& [older, dir] : older_checkpoints(path())) {
       EXPECT_EQ(load_trainer_state(dir).step, older);

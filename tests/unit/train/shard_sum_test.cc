@@ -107,6 +107,28 @@ TEST(ShardSum, HasTheSameBitsOnAnyNumberOfRanks) {
   for (const int ranks : {1, 6, 64}) EXPECT_EQ(sum_on_ranks(64, ranks, 100), many) << ranks;
 }
 
+// The first rank reads the parts of all, whole and in order, in pieces that are smaller than a part.
+TEST(ShardSum, CollectsPieces) {
+  for (const int64_t n : {int64_t{0}, int64_t{5}, int64_t{200'001}, int64_t{3'000'001}}) {
+    const std::vector<float> all = numbers(0, n);
+    for (const int ranks : {1, 2, 3, 5})
+      testing::on_ranks(ranks, [&](Communicator& me) {
+        const Part part = part_of(n, me.rank(), ranks);
+        const Tensor mine =
+            Tensor::of({part.count()}, std::vector<float>(all.begin() + part.begin, all.begin() + part.end));
+        std::vector<std::byte> got;
+        int64_t largest = 0;
+        collect_pieces(mine, n, me, [&](std::span<const std::byte> piece) {
+          largest = std::max<int64_t>(largest, std::ssize(piece));
+          got.insert(got.end(), piece.begin(), piece.end());
+        });
+        EXPECT_LE(largest, 1 << 22);
+        const auto expected = std::as_bytes(std::span(all));
+        EXPECT_TRUE(me.leads() ? std::ranges::equal(got, expected) : got.empty()) << n << " on " << ranks;
+      });
+  }
+}
+
 // Without a whole tree: what is left apart adds up in order.
 TEST(ShardSum, AddsUpAnyNumberOfLeaves) {
   std::vector<float> expected = tree_sum(0, 4, 100);
