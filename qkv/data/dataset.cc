@@ -131,10 +131,10 @@ Batch StreamWindows::batch(int64_t step, int64_t first, int64_t count) const {
   return b;
 }
 
-Batch StreamWindows::batch_of_pass(int64_t step) const {
-  int64_t count = 0;
-  while (count < streams_ && first_window(count + 1) - first_window(count) > step) ++count;
-  return batch(step, 0, count);
+Batch StreamWindows::batch_of_pass(int64_t step, int64_t first, int64_t count) const {
+  int64_t left = 0;  // shorter streams follow longer ones
+  while (left < count && first_window(first + left + 1) - first_window(first + left) > step) ++left;
+  return batch(step, first, left);
 }
 
 Batch EveryWindow::batch(int64_t first, int64_t count) const {

@@ -92,8 +92,8 @@ class StreamWindows {
   // Windows of the streams [first, first + count) at a step, counted from 0. Streams that have reached
   // their end begin again.
   Batch batch(int64_t step, int64_t first, int64_t count) const;
-  // Windows of the streams that are still in their first pass at this step.
-  Batch batch_of_pass(int64_t step) const;
+  // The same of those among them that are still in their first pass at this step: none if all have ended.
+  Batch batch_of_pass(int64_t step, int64_t first, int64_t count) const;
 
  private:
   int64_t first_window(int64_t s) const {

@@ -293,6 +293,22 @@ TEST_F(Ranks, MemoriesOfSegments) {
   expect_same_on_ranks(kRemembers);
 }
 
+// A rank that resumes reads nothing from the checkpoint's files afterwards, as the first rank replaces them.
+TEST_F(Ranks, LeaveTheCheckpointThatTheyResume) {
+  std::string frozen = kGpt;
+  frozen.replace(frozen.find("batch = 16"), 10, "batch = 16, freeze = [\"embedding.*\"]");
+  expect_same_on_ranks(frozen, {2});
+  train_on(2, "run", frozen, StartMode::overwrite, 2);
+  const TrainConfig c = config("run", frozen);
+  testing::on_ranks(2, [&](Communicator& me) {
+    const auto look = [&] {
+      EXPECT_EQ(read_file("/proc/self/maps").find("/run/last/model.safetensors"), std::string::npos);
+      return false;
+    };
+    train(c, StartMode::resume, look, me);
+  });
+}
+
 // Ranks may come and go between two parts of a run.
 TEST_F(Ranks, ARunGoesOnWithAnotherNumber) {
   for (const char* toml : {kGpt, kRemembers}) {

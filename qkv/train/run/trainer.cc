@@ -150,8 +150,15 @@ class Run {
   }
 
   std::unique_ptr<Transformer> initial_model(StartMode mode) const {
-    return mode == StartMode::resume ? load_model(folder_.last(), DType::f32)
-                                     : qkv::initial_model(config_, setup_.task->tokenizer());
+    if (mode != StartMode::resume) return qkv::initial_model(config_, setup_.task->tokenizer());
+    std::unique_ptr<Transformer> model = load_model(folder_.last(), DType::f32);
+    if (ranks_.alone() || model->spec().lora.any()) return model;
+    // The first rank replaces this checkpoint. A network disk then takes its files from other machines, where
+    // frozen weights would still be read from them.
+    freeze(*model, config_.step);
+    for (Parameter& p : model->parameters().all())
+      if (p.frozen && p.value.borrowed()) p.value = p.value.clone();
+    return model;
   }
 
   bool finished() const { return state_.step >= config_.steps || best_.out_of_patience(); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -60,29 +61,35 @@ std::vector<double> losses_of(const Transformer& model, const Batch& b) {
 
 namespace {
 
-// In parts that are read side by side; what layers remember of a part goes along.
+// In parts, of which ranks take some side by side; what layers remember of a part goes along.
 void evaluate_with_memory(const Transformer& model, const TokenStream& stream, int64_t windows,
-                          int64_t length, Evaluation& e) {
+                          int64_t length, Communicator& ranks, Evaluation& e) {
   // Whatever the batch, as each part begins without a memory: of so many windows at least, while there are
   // enough.
-  constexpr int64_t kStreams = 8, kWindows = 16;
+  constexpr int64_t kStreams = 8, kWindows = 16, kTogether = 2;
   const int64_t all = (stream.size() - 1 + length - 1) / length;
   if (all <= 0) return;
   const int64_t count = std::clamp<int64_t>(all / kWindows, 1, kStreams);
   const StreamWindows streams(stream, length, count);
   const int64_t steps =
       windows == 0 ? streams.steps() : std::min(streams.steps(), std::max<int64_t>(1, windows / count));
-  SegmentStates states = model.make_segment_states(count);
-  Context context;
-  context.segment_states = &states;
-  std::vector<std::vector<double>> losses;
-  for (int64_t step = 0; step < steps; ++step) {
-    const Batch b = streams.batch_of_pass(step);
-    load_streams(states, b);
-    const CrossEntropyResult r = model.loss(b, b.targets, context, 1);
-    store_streams(states, b);
-    losses.push_back(numbers_of(r));
-  }
+  const auto losses = ranks.share((count + kTogether - 1) / kTogether, [&](int64_t i) {
+    const int64_t first = i * kTogether, together = std::min(kTogether, count - first);
+    SegmentStates states = model.make_segment_states(together);
+    Context context;
+    context.segment_states = &states;
+    std::vector<double> sums;
+    for (int64_t step = 0; step < steps; ++step) {
+      const Batch b = streams.batch_of_pass(step, first, together);
+      if (b.windows.empty()) break;
+      load_streams(states, b);
+      const std::vector<double> now = numbers_of(model.loss(b, b.targets, context, 1));
+      store_streams(states, b);
+      sums.resize(now.size());
+      std::ranges::transform(sums, now, sums.begin(), std::plus<>());
+    }
+    return sums;
+  });
   add_losses(losses, e);
 }
 
@@ -98,7 +105,7 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
   e.characters = stream.characters;
   e.bytes = stream.bytes;
   if (model.spec().memory > 0) {
-    evaluate_with_memory(model, stream, windows, length, e);
+    evaluate_with_memory(model, stream, windows, length, ranks, e);
     return e;
   }
   const bool prefixes = model.spec().order == Order::prefix;

@@ -157,7 +157,7 @@ TEST(StreamWindows, APassReadsEverythingInOrder) {
   std::vector<Ints> read(3);
   Ints fresh;
   for (int64_t step = 0; step < streams.steps(); ++step) {
-    const Batch b = streams.batch_of_pass(step);
+    const Batch b = streams.batch_of_pass(step, 0, 3);
     ASSERT_EQ(std::ssize(b.windows), b.layout.sequences());
     ASSERT_EQ(b.continues.size(), b.windows.size());
     EXPECT_EQ(b.windows.back(), step < 3 ? 2 : 1);  // the last part is a window shorter
@@ -177,6 +177,10 @@ TEST(StreamWindows, APassReadsEverythingInOrder) {
   EXPECT_EQ(read[0].size() + read[1].size() + read[2].size(), 43);
   std::sort(fresh.begin(), fresh.end());
   EXPECT_EQ(fresh, (Ints{0, 16, 21, 29, 32}));  // the parts' begins, the documents'
+  // Some of the streams.
+  expect_same(streams.batch_of_pass(2, 1, 2), streams.batch(2, 1, 2));
+  expect_same(streams.batch_of_pass(3, 1, 2), streams.batch(3, 1, 1));
+  EXPECT_TRUE(streams.batch_of_pass(3, 2, 1).windows.empty());
   // Training begins its parts again.
   expect_same(streams.batch(7, 1, 1), streams.batch(3, 1, 1));
   EXPECT_EQ(streams.batch(4, 0, 2).continues, (std::vector<bool>{false, false}));
