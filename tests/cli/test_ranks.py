@@ -181,7 +181,7 @@ class Ranks(CliTest):
 
     def test_a_rank_that_hangs(self):
         self.reference(steps=5000, checkpoint_every=20, eval_every=5000)
-        for victim in 0, 1:  # of the others, one waits for another that waits for it
+        for victim in 0, 1:  # the others wait for it, and for each other
             shutil.rmtree(self.path("run"), ignore_errors=True)
             process = self.launch(4, "a.toml", "--rank-timeout", str(2 * SLOWNESS), environment=CUT_SHORT)
             self.wait_for_step(process, "run", 20)

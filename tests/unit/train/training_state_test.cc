@@ -1,8 +1,10 @@
 // Options of a step: learning rates by layer, frozen parameters, adversarial steps.
 #include "qkv/train/optim/training_state.h"
 
+#include <atomic>
 #include <cmath>
 
+#include "tests/rank_threads.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {
@@ -52,6 +54,29 @@ std::map<std::string, std::vector<double>> moves(const StepConfig& c) {
       out[p.name].push_back(double{p.master.data<float>()[i]} - double{before[i]});
   }
   return out;
+}
+
+// Gradients are reduced and gathered: 8 bytes of each number, or 6 if ranks then send bf16 weights, to all
+// ranks but one. Losses, counts and norms add less than a hundredth.
+TEST(TrainingState, AStepSendsWhatTheoryAsks) {
+  for (const bool zero : {false, true})
+    for (const int ranks : {1, 2, 4, 8}) {
+      std::atomic<int64_t> sent = 0, expected = 0;
+      testing::on_ranks(ranks, [&](Communicator& me) {
+        TrainingState t(std::make_unique<Transformer>(bert_spec(50, 8, 128, 3, 4)), {},
+                        {.compute = DType::bf16, .seed = 5, .shards = 8, .zero = zero}, me);
+        const int64_t before = me.bytes_sent();
+        t.step(std::vector<Batch>(8, batch()), 1, 1);
+        sent += me.bytes_sent() - before;
+        if (!me.leads()) return;
+        Parameters& p = t.model().parameters();
+        const int64_t matrices = p.arena(ParameterKind::matrix).master.count(),
+                      vectors = p.arena(ParameterKind::vector).master.count();
+        expected = (ranks - 1) * ((zero ? 6 : 8) * matrices + 8 * vectors);
+      });
+      EXPECT_GE(sent, expected) << ranks;
+      EXPECT_LE(sent, expected + expected / 100) << ranks;
+    }
 }
 
 TEST(TrainingState, LayersDecayFromTheHead) {
