@@ -71,7 +71,8 @@ Communicator& single_process();
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int size, double timeout_s = 60);
 
 // The ranks that mpirun started, or null if it did not start this process. A call waits at most `timeout_s`
-// seconds for the other ranks. Throws Error if mpirun started several ranks of a build without MPI.
+// seconds for the other ranks, and five more to learn which one is late. Throws Error if mpirun started
+// several ranks of a build without MPI.
 std::unique_ptr<Communicator> mpi_communicator(double timeout_s);
 
 }  // namespace qkv

@@ -4,6 +4,7 @@
 
 #include "qkv/base/communicator.h"
 #include "qkv/base/error.h"
+#include "qkv/base/message.h"
 
 #ifdef QKV_MPI
 #define OMPI_SKIP_MPICXX 1
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <numeric>
 #include <optional>
 #include <thread>
 #endif
@@ -76,7 +76,7 @@ class MpiRanks : public Communicator {
       : Communicator(rank, size),
         timeout_(timeout_s),
         notices_(static_cast<size_t>(size)),
-        answered_(static_cast<size_t>(size)) {
+        answers_(static_cast<size_t>(size)) {
     MPI_Comm_dup(MPI_COMM_WORLD, &data_);
     MPI_Comm_dup(MPI_COMM_WORLD, &asides_);
   }
@@ -94,26 +94,28 @@ class MpiRanks : public Communicator {
   void exchange(std::span<const std::span<const std::byte> > out,
                 std::span<const std::span<std::byte> > incoming) override {
     keep_own(out, incoming);
-    std::vector<MPI_Request> requests;
-    std::vector<int> senders, expected;  // ranks and lengths of the first requests
+    requests_.clear();
+    peers_.clear();
+    std::vector<int> expected;  // lengths of the first requests, which receive
     for (int r = 0; r < size(); ++r)
       for (std::span<std::byte> part = incoming[static_cast<size_t>(r)]; r != rank() && !part.empty();) {
         const size_t n = std::min(part.size(), kLongest);
-        MPI_Irecv(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests.emplace_back());
-        senders.push_back(r);
+        MPI_Irecv(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests_.emplace_back());
+        peers_.push_back(r);
         expected.push_back(static_cast<int>(n));
         part = part.subspan(n);
       }
     for (int r = 0; r < size(); ++r)
       for (std::span<const std::byte> part = out[static_cast<size_t>(r)]; r != rank() && !part.empty();) {
         const size_t n = std::min(part.size(), kLongest);
-        MPI_Isend(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests.emplace_back());
+        MPI_Isend(part.data(), static_cast<int>(n), MPI_BYTE, r, kData, data_, &requests_.emplace_back());
+        peers_.push_back(r);
         part = part.subspan(n);
       }
     try {
-      wait_for(requests, senders, expected);
+      expect_lengths(statuses_of_all(), expected);
     } catch (const Error& e) {
-      if (abandoned(requests, senders.size())) throw;
+      if (abandoned(expected.size())) throw;
       // MPI may still read or write memory that whoever catches this would free.
       for (const std::string& line : fail_together(e.what())) fmt::print(stderr, "qkv: {}\n", line);
       std::_Exit(1);
@@ -170,22 +172,52 @@ class MpiRanks : public Communicator {
       std::string text(static_cast<size_t>(length), ' ');
       const int from = status.MPI_SOURCE, tag = status.MPI_TAG;
       MPI_Recv(text.data(), length, MPI_BYTE, from, tag, asides_, MPI_STATUS_IGNORE);
-      if (tag == kNotice)
+      if (tag == kNotice) {
         notices_[static_cast<size_t>(from)] = Notice{text.front() == '1', text.substr(1)};
-      else if (tag == kQuestion)
+      } else if (tag == kQuestion) {
+        for (const int r : awaited()) put(text, r);
         tell(from, kAnswer, text);
-      else if (text == question_)  // no answer to an earlier one
-        answered_[static_cast<size_t>(from)] = true;
+      } else {
+        std::string_view left = text;
+        if (take<int>(left) != question_) continue;  // the answer to an earlier one
+        std::vector<int>& awaits = answers_[static_cast<size_t>(from)].emplace();
+        while (!left.empty()) awaits.push_back(take<int>(left));
+      }
     }
   }
 
-  // Asks all ranks whether they wait, too.
+  // The ranks that the exchange waits for.
+  std::vector<int> awaited() const {
+    std::vector<int> ranks;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      int done = 0;
+      MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE);
+      if (done == 0 && std::ranges::find(ranks, peers_[i]) == ranks.end()) ranks.push_back(peers_[i]);
+    }
+    return ranks;
+  }
+
+  // Asks all ranks for whom they wait.
   void ask() {
-    question_ = std::to_string(++questions_);
-    answered_.assign(answered_.size(), false);
-    answered_[static_cast<size_t>(rank())] = true;
+    ++question_;
+    answers_.assign(answers_.size(), std::nullopt);
+    std::string text;
+    put(text, question_);
     for (int r = 0; r < size(); ++r)
-      if (r != rank()) tell(r, kQuestion, question_);
+      if (r != rank()) tell(r, kQuestion, text);
+  }
+
+  // The rank without an answer for which this one waits, or for which those wait in turn; none if all answer.
+  std::optional<int> silent() const {
+    std::vector<int> chain = awaited();
+    for (size_t i = 0; i < chain.size(); ++i) {
+      if (chain[i] == rank()) continue;
+      const auto& answer = answers_[static_cast<size_t>(chain[i])];
+      if (!answer) return chain[i];
+      for (const int r : *answer)
+        if (std::ranges::find(chain, r) == chain.end()) chain.push_back(r);
+    }
+    return std::nullopt;
   }
 
   // Each failure once: with the rank's number if that rank alone has it.
@@ -204,67 +236,56 @@ class MpiRanks : public Communicator {
     return lines;
   }
 
-  // Ends requests, of which the first `receives` receive. False if MPI still uses the memory of some.
-  static bool abandoned(std::vector<MPI_Request>& requests, size_t receives) {
+  // Ends the exchange's requests, of which the first `receives` receive. False if MPI still uses the memory
+  // of some.
+  bool abandoned(size_t receives) {
     for (size_t i = 0; i < receives; ++i)
-      if (requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests[i]);
+      if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
     Patience patience;
     int done = 0;
     for (const auto end = Clock::now() + kFarewell; done == 0 && Clock::now() < end; patience.wait())
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
     return done != 0;
   }
 
-  void wait_for(std::vector<MPI_Request>& requests, const std::vector<int>& senders,
-                const std::vector<int>& expected) {
-    std::vector<MPI_Status> statuses(requests.size());
+  // Waits for the exchange's requests. A rank that waits for a third one is not to blame if it takes too
+  // long.
+  std::vector<MPI_Status> statuses_of_all() {
+    std::vector<MPI_Status> statuses(requests_.size());
+    enum { patient, asking, patient_again, asking_again } state = patient;
     auto end = Clock::now() + timeout_;
-    bool asked = false;
     Patience patience;
     for (int64_t turn = 0;; ++turn, patience.wait()) {
       int done = 0;
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses.data());
-      if (done != 0) return expect_lengths(statuses, senders, expected);
+      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses.data());
+      if (done != 0) return statuses;
       if (turn % 16 != 0) continue;
       listen();
       for (size_t r = 0; r < notices_.size(); ++r)
         if (notices_[r]) fail("rank {} of {}: {}", r, size(), notices_[r]->message);
       if (Clock::now() < end) continue;
-      if (asked) blame(requests, senders);
-      ask();  // a rank that waits for another one in turn is not to blame
-      asked = true;
-      end = Clock::now() + kFarewell;
+      if (state == patient || state == patient_again) {
+        ask();
+        state = state == patient ? asking : asking_again;
+        end = Clock::now() + kFarewell;
+        continue;
+      }
+      if (const auto r = silent())
+        fail("rank {} of {} has not answered for {} s: it hangs, or it cannot be reached", *r, size(),
+             timeout_.count());
+      check(state == asking, "all ranks wait for each other: a message was lost, or takes more than {} s",
+            2 * timeout_.count());
+      state = patient_again;
+      end = Clock::now() + timeout_;
     }
   }
 
-  // Throws Error that names the rank for which this one has waited in vain.
-  [[noreturn]] void blame(std::vector<MPI_Request>& requests, const std::vector<int>& senders) const {
-    std::vector<int> missing;
-    for (size_t i = 0; i < senders.size(); ++i) {
-      int arrived = 0;
-      MPI_Request_get_status(requests[i], &arrived, MPI_STATUS_IGNORE);
-      if (arrived == 0) missing.push_back(senders[i]);
-    }
-    const auto hangs = [&](int r) { return !answered_[static_cast<size_t>(r)]; };
-    auto culprit = std::ranges::find_if(missing, hangs);
-    if (culprit == missing.end()) {
-      missing.resize(answered_.size());
-      std::iota(missing.begin(), missing.end(), 0);
-      culprit = std::ranges::find_if(missing, hangs);
-    }
-    if (culprit != missing.end())
-      fail("rank {} of {} has not answered for {} s: it hangs, or it cannot be reached", *culprit, size(),
-           timeout_.count());
-    fail("the ranks have waited for each other for {} s: a message was lost", timeout_.count());
-  }
-
-  void expect_lengths(std::vector<MPI_Status>& statuses, const std::vector<int>& senders,
-                      const std::vector<int>& expected) const {
-    for (size_t i = 0; i < senders.size(); ++i) {
+  void expect_lengths(const std::vector<MPI_Status>& statuses, const std::vector<int>& expected) const {
+    for (size_t i = 0; i < expected.size(); ++i) {
       int length = 0;
       MPI_Get_count(&statuses[i], MPI_BYTE, &length);
-      check(length == expected[i], "exchange: rank {} sends {} bytes to rank {}, which expects {}",
-            senders[i], length, rank(), expected[i]);
+      check(length == expected[i], "exchange: rank {} sends {} bytes to rank {}, which expects {}", peers_[i],
+            length, rank(), expected[i]);
     }
   }
 
@@ -272,10 +293,11 @@ class MpiRanks : public Communicator {
   MPI_Comm data_ = MPI_COMM_NULL, asides_ = MPI_COMM_NULL;
   std::deque<std::string> told_;  // messages that `sending_` sends
   std::vector<MPI_Request> sending_;
-  std::vector<std::optional<Notice> > notices_;  // the last words of failed ranks
-  int questions_ = 0;
-  std::string question_;        // the latest
-  std::vector<bool> answered_;  // the ranks that have answered it
+  std::vector<std::optional<Notice> > notices_;             // the last words of failed ranks
+  std::vector<MPI_Request> requests_;                       // of the exchange
+  std::vector<int> peers_;                                  // the other rank of each
+  int question_ = 0;                                        // the latest
+  std::vector<std::optional<std::vector<int> > > answers_;  // to it: for whom ranks wait
 };
 
 }  // namespace

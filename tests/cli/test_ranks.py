@@ -180,7 +180,7 @@ class Ranks(CliTest):
             self.assert_same_as_reference()
 
     def test_a_rank_that_hangs(self):
-        self.reference(steps=5000, checkpoint_every=20, eval_every=5000)
+        self.reference(steps=2000, checkpoint_every=20, eval_every=2000)
         for victim in 0, 1:  # the others wait for it, and for each other
             shutil.rmtree(self.path("run"), ignore_errors=True)
             process = self.launch(4, "a.toml", "--rank-timeout", str(2 * SLOWNESS), environment=CUT_SHORT)
@@ -209,12 +209,14 @@ class Ranks(CliTest):
         self.end(process)
         self.assertLess(self.step("run"), 1000)
         before = results(self.path("run"))
-        small = ["bash", "-c", "trap '' XFSZ; ulimit -f 12; exec \"$@\"", "small"]
-        tool = command("train", "a.toml", "--resume")
-        err = self.end(self.start(["-n", "1", *small, *tool, ":", "-n", "2", *tool], environment=CUT_SHORT), status=1)
-        self.assertEqual(len(own_lines(err)), 1, err)
-        self.assertIn("rank 0 of 3: run/last", own_lines(err)[0])
-        self.assertEqual(results(self.path("run")), before)
+        for kilobytes, zero, file in (12, "false", "model"), (24, "true", "optimizer"):
+            small = ["bash", "-c", f"trap '' XFSZ; ulimit -f {kilobytes}; exec \"$@\"", "small"]
+            tool = command("train", "a.toml", "--resume", "--set", f"train.zero={zero}")
+            err = self.end(self.start(["-n", "1", *small, *tool, ":", "-n", "2", *tool], environment=CUT_SHORT), status=1)
+            self.assertEqual(len(own_lines(err)), 1, err)
+            self.assertIn("rank 0 of 3: run/last", own_lines(err)[0])
+            self.assertIn(f"{file}.safetensors: cannot be written: File too large", own_lines(err)[0])
+            self.assertEqual(results(self.path("run")), before)
         self.run_on(3, "a.toml", "--resume")
         self.assert_same_as_reference()
 

@@ -128,18 +128,24 @@ SafetensorsWriter::SafetensorsWriter(std::string path, const std::vector<Entry>&
   out_.open(path_, std::ios::binary | std::ios::trunc);
   out_.write(reinterpret_cast<const char*>(&length), 8);
   out_.write(text.data(), static_cast<std::streamsize>(text.size()));
+  expect_written();
+}
+
+void SafetensorsWriter::expect_written() const {
+  check(out_.good(), "{}: cannot be written: {}", path_, std::strerror(errno));
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   left_ -= std::ssize(bytes);
   check(left_ >= 0, "{}: {} bytes more than its tensors have", path_, -left_);
   out_.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  expect_written();
 }
 
 void SafetensorsWriter::finish() {
   check(left_ == 0, "{}: {} bytes of its tensors are missing", path_, left_);
   out_.flush();
-  check(out_.good(), "{}: cannot be written: {}", path_, std::strerror(errno));
+  expect_written();
 }
 
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,

@@ -35,15 +35,18 @@ class SafetensorsWriter {
     DType dtype;
     Shape shape;
   };
-  // Creates `path` with its header. Throws Error if two tensors have one name.
+  // Creates `path` with its header. Throws Error if two tensors have one name. Each call throws Error if the
+  // disk does not take what it writes.
   SafetensorsWriter(std::string path, const std::vector<Entry>& entries,
                     const std::map<std::string, std::string>& metadata = {});
   // Appends the next bytes of the tensors, which follow each other in the order of the entries.
   void write(std::span<const std::byte> bytes);
-  // To be called after the last byte. Throws Error if bytes are missing, or if the disk did not take all.
+  // To be called after the last byte. Throws Error if bytes are missing.
   void finish();
 
  private:
+  void expect_written() const;
+
   std::string path_;
   std::ofstream out_;
   int64_t left_ = 0;  // bytes still to come

@@ -35,7 +35,7 @@ struct TrainerState {
 };
 
 // Writes DIR in one step: the old checkpoint or the new one, never a mixture. If there are several ranks, the
-// others call send_training() meanwhile.
+// others call send_training() meanwhile. REQUIRES: training's WholeWeights.
 void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
                      const TrainerState& state);
 // Sends the first rank what its save_checkpoint() lacks.

@@ -80,16 +80,11 @@ void RunFolder::save_best(const Transformer& model, const ModelFiles& files) con
 
 void RunFolder::save_last(TrainingState& training, const ModelFiles& files, const TrainerState& state,
                           int64_t keep) const {
-  if (has_checkpoint())
+  if (has_checkpoint() && keep > 1)
     if (const int64_t before = load_trainer_state(last()).step; before != state.step)
-      rotate_checkpoints(before, keep);
+      write_directory_atomically(fmt::format("{}/step-{}", path_, before),
+                                 [&](const std::string& to) { link_files(last(), to); });
   save_checkpoint(last(), training, files, state);
-}
-
-void RunFolder::rotate_checkpoints(int64_t step, int64_t keep) const {
-  if (keep > 1)
-    write_directory_atomically(fmt::format("{}/step-{}", path_, step),
-                               [&](const std::string& to) { link_files(last(), to); });
   auto older = older_checkpoints(path_);
   for (int64_t surplus = static_cast<int64_t>(older.size()) - (keep - 1); surplus > 0; --surplus) {
     fs::remove_all(older.begin()->second);

@@ -41,8 +41,6 @@ class RunFolder {
  private:
   void repair() const;
   void remove_run() const;
-  // Links the checkpoint in last/ as step-N, N = `step`, if `keep` > 1, and removes the oldest ones.
-  void rotate_checkpoints(int64_t step, int64_t keep) const;
 
   std::string path_;
   std::optional<FolderLock> lock_;

@@ -156,8 +156,13 @@ class Run {
     // The first rank replaces this checkpoint. A network disk then takes its files from other machines, where
     // frozen weights would still be read from them.
     freeze(*model, config_.step);
+    const auto leave_file = [](Tensor& x) {
+      if (x.borrowed()) x = x.clone();
+    };
     for (Parameter& p : model->parameters().all())
-      if (p.frozen && p.value.borrowed()) p.value = p.value.clone();
+      if (p.frozen) leave_file(p.value);
+    for (auto* kept : {&model->parameters().kept, &model->parameters().kept_rows})
+      for (auto& [name, tensor] : *kept) leave_file(tensor);
     return model;
   }
 
