@@ -294,7 +294,7 @@ class MpiRanks : public Communicator {
   std::deque<std::string> told_;  // messages that `sending_` sends
   std::vector<MPI_Request> sending_;
   std::vector<std::optional<Notice> > notices_;             // the last words of failed ranks
-  std::vector<MPI_Request> requests_;                       // of the exchange
+  std::vector<MPI_Request> requests_;                       // that an exchange waits for
   std::vector<int> peers_;                                  // the other rank of each
   int question_ = 0;                                        // the latest
   std::vector<std::optional<std::vector<int> > > answers_;  // to it: for whom ranks wait
