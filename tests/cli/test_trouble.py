@@ -8,6 +8,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,6 +70,19 @@ class Trouble(CliTest):
                     reached = step
             self.assertEqual(results(self.path(out)), want)
         print(f"killed {kills} times in {rounds} runs: every run ended with the same bits", file=sys.stderr)
+
+    def test_kill_after_the_last_checkpoint(self):
+        """The surplus checkpoint, a half removed one and the missing report: a resumed run puts all that in order."""
+        self.write("a.toml", configuration(out="run", steps=4, checkpoint_every=1, keep=2))
+        self.assertEqual(self.run_to_end("a.toml").returncode, 0)
+        want = results(self.path("run"))
+        shutil.copytree(self.path("run/step-3"), self.path("run/step-2"))
+        os.mkdir(self.path("run/step-1.tmp"))
+        os.remove(self.path("run/report.html"))
+        self.assertEqual(self.run_to_end("a.toml", "--resume").returncode, 0)
+        self.assertEqual(results(self.path("run")), want)
+        self.assertEqual(sorted(f for f in os.listdir(self.path("run")) if f.startswith("step-")), ["step-3"])
+        self.assertTrue(os.path.exists(self.path("run/report.html")))
 
     def test_full_disk(self):
         """A checkpoint that cannot be written whole leaves the one before it."""

@@ -85,9 +85,16 @@ void RunFolder::save_last(TrainingState& training, const ModelFiles& files, cons
       write_directory_atomically(fmt::format("{}/step-{}", path_, before),
                                  [&](const std::string& to) { link_files(last(), to); });
   save_checkpoint(last(), training, files, state);
+  drop_surplus(keep);
+}
+
+void RunFolder::drop_surplus(int64_t keep) const {
   auto older = older_checkpoints(path_);
-  for (int64_t surplus = static_cast<int64_t>(older.size()) - (keep - 1); surplus > 0; --surplus) {
-    fs::remove_all(older.begin()->second);
+  older.erase(older.lower_bound(load_trainer_state(last()).step), older.end());
+  for (int64_t surplus = std::ssize(older) - (keep - 1); surplus > 0; --surplus) {
+    const std::string& oldest = older.begin()->second;
+    fs::rename(oldest, oldest + ".tmp");  // repair() removes what an interrupted removal leaves
+    fs::remove_all(oldest + ".tmp");
     older.erase(older.begin());
   }
 }

@@ -37,6 +37,9 @@ class RunFolder {
   // The same for last/, with the state of training. Keeps `keep` - 1 earlier checkpoints as step-N.
   void save_last(TrainingState& training, const ModelFiles& files, const TrainerState& state,
                  int64_t keep) const;
+  // Removes the oldest of the checkpoints before last/ so that `keep` - 1 of them are left: an interrupted
+  // save_last() leaves one more.
+  void drop_surplus(int64_t keep) const;
 
  private:
   void repair() const;

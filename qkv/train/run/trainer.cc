@@ -84,7 +84,9 @@ class Run {
     saved_ = mode == StartMode::resume;
     expect_same_everywhere(hashes_of(training_.model()), ranks_);  // then nobody reads the old checkpoint
     if (!ranks_.leads()) return;
-    if (mode != StartMode::resume)
+    if (mode == StartMode::resume)
+      folder_.drop_surplus(config_.keep);
+    else
       folder_.open(mode);  // only now: a configuration that fails leaves no trace and replaces no run
     write_file_atomically(config_.out + "/config.toml", to_toml(config_));
   }
@@ -93,6 +95,7 @@ class Run {
     recorder_.introduce();
     if (finished()) {
       recorder_.note(finished_text(setup_, best_.out_of_patience()));
+      recorder_.report();  // which a run that was killed after its last checkpoint lacks
       return {};
     }
     recorder_.begin();
