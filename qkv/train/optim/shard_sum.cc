@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 // Floats that a rank receives at a time from all others: many, as each exchange costs a round trip.
 constexpr int64_t kReceived = 1 << 23;
-constexpr int64_t kCollected = 1 << 22;  // bytes of a piece that the first rank writes
+constexpr size_t kCollected = 1 << 22;  // bytes of a piece that the first rank writes
 
 void add_to(Span<float> sum, Span<const float> x) {
   parallel_for(std::ssize(sum), kGrain, [&](int64_t i, int64_t end) {
@@ -138,18 +138,23 @@ void collect_pieces(const Tensor& mine, int64_t n, Communicator& ranks,
   for (int r = 0; r < ranks.size(); ++r) {
     const int64_t elements = part_of(n, r, ranks.size()).count();
     assert(r != ranks.rank() || elements == mine.count());
-    const int64_t size = elements * size_of(mine.dtype());
-    for (int64_t at = 0; at < size; at += kCollected) {
-      const int64_t piece = std::min(kCollected, size - at);
-      std::vector<std::span<const std::byte>> out(count);
-      std::vector<std::span<std::byte>> in(count);
-      if (r == ranks.rank()) out[0] = {bytes.data() + at, static_cast<size_t>(piece)};
-      if (ranks.leads()) {
-        received.resize(static_cast<size_t>(piece));
-        in[static_cast<size_t>(r)] = received;
+    const auto size = static_cast<size_t>(elements * size_of(mine.dtype()));
+    for (size_t at = 0; at < size; at += kCollected) {
+      const size_t length = std::min(kCollected, size - at);
+      std::span<const std::byte> piece;
+      if (r == ranks.rank()) piece = {bytes.data() + at, length};
+      if (r > 0) {
+        std::vector<std::span<const std::byte>> out(count);
+        std::vector<std::span<std::byte>> in(count);
+        out[0] = piece;
+        if (ranks.leads()) {
+          received.resize(length);
+          in[static_cast<size_t>(r)] = received;
+          piece = received;
+        }
+        ranks.exchange(out, in);
       }
-      ranks.exchange(out, in);
-      if (ranks.leads()) take(received);
+      if (ranks.leads()) take(piece);
     }
   }
 }

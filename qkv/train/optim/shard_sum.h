@@ -48,7 +48,7 @@ void gather_parts(Tensor& x, Communicator& ranks);
 // The same to the first rank alone.
 void collect_parts(Tensor& x, Communicator& ranks);
 // Gives the bytes of a tensor of n elements to `take` on the first rank, in order and piece by piece, so that
-// no rank needs memory for all. `mine`: this rank's part.
+// no rank needs memory for all. `mine`: this rank's part. Others than the first may leave `take` empty.
 void collect_pieces(const Tensor& mine, int64_t n, Communicator& ranks,
                     const std::function<void(std::span<const std::byte>)>& take);
 

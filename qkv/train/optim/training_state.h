@@ -91,8 +91,8 @@ class TrainingState {
   NamedTensors state();
   // The shape on all ranks together of a tensor of state().
   Shape whole_shape(const std::string& name, const Tensor& mine) const;
-  // Gives the bytes of such a tensor on all ranks to `take` on the first, in order and piece by piece. Ranks
-  // call it together.
+  // Gives the bytes of such a tensor on all ranks to `take` on the first, in order and piece by piece.
+  // Ranks call it together; others than the first may leave `take` empty.
   void collect(const std::string& name, const Tensor& mine,
                const std::function<void(std::span<const std::byte>)>& take) const;
   // The part of the whole tensor that this rank's state() has.
