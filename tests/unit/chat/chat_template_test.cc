@@ -1,6 +1,6 @@
 // Chat templates: where they are found, what they may cost, what errors say; the fuzz target over mutations.
 // Covers: qkv/chat/jinja/builtins.cc, qkv/chat/jinja/lexer.cc, qkv/chat/jinja/nodes.cc
-// Covers: qkv/chat/jinja/parser.cc, qkv/chat/jinja/value.cc
+// Covers: qkv/chat/jinja/parser.cc, qkv/chat/jinja/python_strings.cc, qkv/chat/jinja/value.cc
 #include "qkv/chat/chat_template.h"
 
 #include <gtest/gtest.h>
