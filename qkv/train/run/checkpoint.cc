@@ -117,14 +117,14 @@ void load_training(const std::string& dir, TrainingState& training) {
   }
 }
 
-std::map<int64_t, std::string> older_checkpoints(const std::string& run) {
+std::map<int64_t, std::string> older_checkpoints(const std::string& run, int64_t before) {
   std::map<int64_t, std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(run)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("step-") || name.size() > 20) continue;
     const std::string digits = name.substr(5);
     if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) continue;
-    found.emplace(std::stoll(digits), entry.path().string());
+    if (const int64_t step = std::stoll(digits); step < before) found.emplace(step, entry.path().string());
   }
   return found;
 }
@@ -134,8 +134,7 @@ std::vector<std::string> newest_checkpoints(const std::string& run, int64_t coun
         run);
   std::vector<std::string> all;
   const int64_t last = load_trainer_state(run + "/last").step;  // an interrupted run may have it twice
-  for (const auto& [step, dir] : older_checkpoints(run))
-    if (step != last) all.push_back(dir);
+  for (const auto& [step, dir] : older_checkpoints(run, last)) all.push_back(dir);
   all.push_back(run + "/last");
   check(std::ssize(all) >= count, "{}: keeps {} checkpoints, asked for {}: train with train.keep = {}", run,
         all.size(), count, count);

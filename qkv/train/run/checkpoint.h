@@ -50,8 +50,10 @@ TrainerState load_trainer_state(const std::string& dir);
 // Reads what training.state() holds back in place. Throws Error when it belongs to another configuration.
 void load_training(const std::string& dir, TrainingState& training);
 
-// The checkpoints that a run keeps besides the last, RUN/step-N, by their steps.
-std::map<int64_t, std::string> older_checkpoints(const std::string& run);
+// The checkpoints that a run keeps besides the last, RUN/step-N, by their steps: those of steps before
+// `before`.
+std::map<int64_t, std::string> older_checkpoints(const std::string& run,
+                                                 int64_t before = std::numeric_limits<int64_t>::max());
 // The `count` newest of a run, the last one included, oldest first. Throws Error where there are fewer.
 std::vector<std::string> newest_checkpoints(const std::string& run, int64_t count);
 

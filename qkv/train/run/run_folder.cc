@@ -22,6 +22,12 @@ void link_files(const std::string& from, const std::string& to) {
   }
 }
 
+// In one step: repair() removes what an interrupted removal leaves.
+void remove_checkpoint(const std::string& dir) {
+  fs::rename(dir, dir + ".tmp");
+  fs::remove_all(dir + ".tmp");
+}
+
 }  // namespace
 
 bool RunFolder::has_checkpoint() const {
@@ -67,11 +73,12 @@ void RunFolder::repair() const {
 }
 
 void RunFolder::remove_run() const {
+  // Before the last: without it, the next run would count them as its own.
+  for (const auto& [step, older] : older_checkpoints(path_)) remove_checkpoint(older);
   fs::remove_all(last());
   fs::remove_all(best());
   fs::remove_all(path_ + "/traces");
   fs::remove(path_ + "/evaluation.json");  // which another kind of run would not replace
-  for (const auto& [step, older] : older_checkpoints(path_)) fs::remove_all(older);
 }
 
 void RunFolder::save_best(const Transformer& model, const ModelFiles& files) const {
@@ -89,12 +96,9 @@ void RunFolder::save_last(TrainingState& training, const ModelFiles& files, cons
 }
 
 void RunFolder::drop_surplus(int64_t keep) const {
-  auto older = older_checkpoints(path_);
-  older.erase(older.lower_bound(load_trainer_state(last()).step), older.end());
+  auto older = older_checkpoints(path_, load_trainer_state(last()).step);
   for (int64_t surplus = std::ssize(older) - (keep - 1); surplus > 0; --surplus) {
-    const std::string& oldest = older.begin()->second;
-    fs::rename(oldest, oldest + ".tmp");  // repair() removes what an interrupted removal leaves
-    fs::remove_all(oldest + ".tmp");
+    remove_checkpoint(older.begin()->second);
     older.erase(older.begin());
   }
 }

@@ -124,6 +124,9 @@ TEST_F(AverageTest, TheNewestCheckpointsOfARun) {
   expect_error([&] { newest_checkpoints(run, 5); }, {run, "4 checkpoints", "train.keep = 5"});
   last_is(100);  // as after a run was killed while saving
   EXPECT_EQ(newest_checkpoints(run, 2), (std::vector<std::string>{run + "/step-12", run + "/last"}));
+  last_is(50);  // step-100 is no part of a run that was taken back to step 50
+  EXPECT_EQ(newest_checkpoints(run, 3),
+            (std::vector<std::string>{run + "/step-8", run + "/step-12", run + "/last"}));
   expect_error([&] { newest_checkpoints(dir_.path(), 1); }, {dir_.path(), "last/"});
 }
 
