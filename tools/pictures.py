@@ -18,7 +18,7 @@ from include_lint import ALLOWED, includes_of, room_of, source_files  # noqa: E4
 # (file, class or function, what happens there), in order. The file must exist and name the function.
 TRAINING_STEP = [
     ("qkv/train/tasks/task.h", "batches", "the task cuts micro-batches from its corpus"),
-    ("qkv/train/optim/training_state.cc", "TrainingState::step", "one update; the context carries seed and step"),
+    ("qkv/optim/training_state.cc", "TrainingState::step", "one update; the context carries seed and step"),
     ("qkv/models/transformer.cc", "Transformer::loss", "the head: a loss for the model's output"),
     ("qkv/models/embedding.cc", "InputEmbedding", "ids become rows [N, D]"),
     ("qkv/models/stack.cc", "BlockStack::forward", "block by block over the residual stream"),
@@ -28,7 +28,7 @@ TRAINING_STEP = [
     ("qkv/nn/feed_forward.cc", "FeedForward::forward", "linear, activation, linear"),
     ("qkv/ops/cross_entropy.cc", "unembed_cross_entropy", "logits and loss a few rows at a time"),
     ("qkv/autograd/graph.cc", "backward", "the graph in reverse; gradients go into the arenas"),
-    ("qkv/train/optim/optimizer.cc", "update", "clipped, the update rule, bf16 copies"),
+    ("qkv/optim/optimizer.cc", "update", "clipped, the update rule, bf16 copies"),
 ]
 REQUEST = [
     ("qkv/cli/generate_command.cc", "run", "qkv generate; or the C interface (api/qkv.h)"),

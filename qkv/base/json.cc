@@ -1,7 +1,10 @@
 #include "qkv/base/json.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -86,6 +89,10 @@ std::string without_infinities(std::string document) {
 }
 
 }  // namespace
+
+double decimal(float x) {
+  return std::stod(fmt::format("{}", x));
+}
 
 Json parse_json(std::string_view given, const std::string& file) {
   std::string changed;

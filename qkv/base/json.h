@@ -17,6 +17,9 @@ namespace qkv {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
+// The double that a float's shortest decimal form denotes, so that 0.1f is written as 0.1.
+double decimal(float x);
+
 // Parses a whole document. Throws Error for anything but JSON, nesting deeper than 64 and repeated keys. In a
 // config.json, Infinity is read as null: Python writes it where a number has no limit.
 Json parse_json(std::string_view document, const std::string& file);

@@ -5,6 +5,7 @@
 
 #include "qkv/batch/layout.h"
 #include "qkv/batch/output.h"
+#include "qkv/batch/pair_layout.h"
 #include "qkv/kernels/ignored.h"
 #include "qkv/tensor/tensor.h"
 
@@ -45,14 +46,6 @@ struct Batch : ModelInput {
   // each sequence was cut, and whether the sequence continues its stream. Empty: nothing came before.
   std::vector<int32_t> windows = {};
   std::vector<bool> continues = {};
-};
-
-// How a model reads a pair of source and target.
-struct PairLayout {
-  int64_t context;             // maximum tokens in each stack
-  bool two_stacks;             // each has its own stack; else one stack reads both in a row
-  bool prefix;                 // in a row, source tokens see each other
-  int64_t source_context = 0;  // maximum tokens of a source in a stack of its own; 0: context
 };
 
 }  // namespace qkv

@@ -9,11 +9,11 @@
 namespace qkv {
 namespace {
 
-struct Options : EncoderOptions {
+struct AnswerOptions : EncoderOptions {
   int64_t longest = 30;
 };
 
-void run(Options o) {
+void run_answer(AnswerOptions o) {
   take_settings_of_run(o, o.dir);
   const bool rows = reads_rows(o);
   const std::vector<TextModel> models = load_encoders(o, Output::span, "answer");
@@ -61,7 +61,7 @@ void run(Options o) {
 }  // namespace
 
 void add_answer_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<AnswerOptions>();
   Command* c = app.add_subcommand("answer", "Find answers to questions in given texts");
   o->objective = Objective::answer;
   o->first = {"question", "text"};
@@ -76,7 +76,7 @@ void add_answer_command(Command& app) {
       "A line is a question, a tab, and the text that has its answer. With --json, begin and end are bytes "
       "of that text. Rows get the columns predicted_answer and score.\n"
       "Example: qkv answer runs/answers --file questions.tsv --json");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_answer(*o); });
 }
 
 }  // namespace qkv

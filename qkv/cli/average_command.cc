@@ -9,13 +9,13 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct AverageOptions {
   std::vector<std::string> dirs;
   std::string out;
   int64_t last = 0;
 };
 
-void run(const Options& o) {
+void run_average(const AverageOptions& o) {
   std::vector<std::string> models;
   for (const std::string& dir : o.dirs) {
     const std::vector<std::string> found =
@@ -29,7 +29,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_average_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<AverageOptions>();
   Command* c = app.add_subcommand("average", "Average the weights of several models");
   c->add_option("DIR", o->dirs, "Model directories or runs with the same architecture and tokenizer")
       ->required();
@@ -40,7 +40,7 @@ void add_average_command(Command& app) {
       "Checkpoints of a run's end, averaged, are often better than the last of them (Vaswani et al. 2017).\n"
       "train.ema averages while a run goes on.\n"
       "Example: qkv train my.toml --set train.keep=5 && qkv average runs/my --last 5 --out runs/my/average");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_average(*o); });
 }
 
 }  // namespace qkv

@@ -21,7 +21,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct ChatOptions {
   std::string dir, system, render, dtype = "f32", prompt_cache;
   bool no_prompt_cache = false;
   GenerationOptions generation;
@@ -76,13 +76,13 @@ void exchange(const TextModel& m, Engine& engine, ChatSession& session, const st
 }
 
 // The folder of what the model has read; empty: none.
-std::string prompt_folder(const Options& o) {
+std::string prompt_folder(const ChatOptions& o) {
   if (o.no_prompt_cache || !o.prompt_cache.empty()) return o.prompt_cache;
   const std::string folder = cache_folder();
   return folder.empty() ? folder : folder + "/prompts";
 }
 
-void run(const Options& o) {
+void run_chat(const ChatOptions& o) {
   const text::ChatTemplate chat = template_of(o.dir);
   if (!o.render.empty()) {
     const char* why = "has no effect with --render, which asks no model";
@@ -142,7 +142,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_chat_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ChatOptions>();
   Command* c = app.add_subcommand("chat", "Chat with a model in the terminal");
   c->add_option("DIR", o->dir, "Model directory or run with a chat template")->required();
   c->add_option("--system", o->system, "System message");
@@ -165,7 +165,7 @@ void add_chat_command(Command& app) {
       "Example: qkv chat models/assistant --system 'Answer in one sentence.' --temperature 0.7");
   c->callback([o, c] {
     o->generation.take(*c);
-    run(*o);
+    run_chat(*o);
   });
 }
 

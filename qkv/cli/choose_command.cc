@@ -18,7 +18,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct ChooseOptions {
   std::string dir, file, dtype = "f32";
   std::vector<std::string> ensemble;
   bool json = false, strict = false;
@@ -30,7 +30,7 @@ struct Options {
 constexpr size_t kAtOnce = 1024;  // questions that are held and sorted by length
 
 // The format and the columns of a file that no option names: those of the run that the model comes from.
-void take_settings(Options& o) {
+void take_settings(ChooseOptions& o) {
   DataConfig& columns = o.columns;
   if (!o.given("--choice-columns")) columns.choice_columns = DataConfig().choice_columns;
   std::optional<RunConfig> run;
@@ -63,7 +63,7 @@ Example of_line(const std::string& line, const std::string& place) {
   return e;
 }
 
-std::string text_of(const Options& o, const Example& e, const std::vector<double>& p) {
+std::string text_of(const ChooseOptions& o, const Example& e, const std::vector<double>& p) {
   if (p.empty()) return o.json ? "{\"choice\":null}\n" : "\n";
   const auto best = static_cast<size_t>(std::ranges::max_element(p) - p.begin());
   if (!o.json) return fmt::format("{}\t{:.4f}\n", one_line(e.choices[best]), p[best]);
@@ -78,7 +78,7 @@ std::string text_of(const Options& o, const Example& e, const std::vector<double
 }
 
 // The probabilities of the choices of each question, by one model; none of a blank question.
-std::vector<std::vector<double>> probabilities_of_choices(const Options& o, const TextModel& m,
+std::vector<std::vector<double>> probabilities_of_choices(const ChooseOptions& o, const TextModel& m,
                                                           std::span<const Example> examples, int64_t& cut) {
   const ModelSpec& spec = m.model->spec();
   std::vector<EncodedText> texts;
@@ -104,7 +104,7 @@ std::vector<std::vector<double>> probabilities_of_choices(const Options& o, cons
 }
 
 // Prints the choices of some questions.
-void choose(const Options& o, const std::vector<TextModel>& models, std::span<const Example> examples,
+void choose(const ChooseOptions& o, const std::vector<TextModel>& models, std::span<const Example> examples,
             std::vector<int64_t>& cut) {
   std::vector<MeanProbabilities> means(examples.size());
   for (size_t m = 0; m < models.size(); ++m) {
@@ -116,7 +116,7 @@ void choose(const Options& o, const std::vector<TextModel>& models, std::span<co
   print(out);
 }
 
-TextModel load_chooser(const Options& o, const std::string& dir) {
+TextModel load_chooser(const ChooseOptions& o, const std::string& dir) {
   TextModel m = load(dir, compute_type(o.dtype));
   print_model_notes(dir, *m.model);
   check(m.model->spec().problem == Problem::multiple_choice,
@@ -126,7 +126,7 @@ TextModel load_chooser(const Options& o, const std::string& dir) {
   return m;
 }
 
-void run(Options o) {
+void run_choose(ChooseOptions o) {
   std::vector<TextModel> models;
   models.push_back(load_chooser(o, o.dir));
   for (const std::string& dir : o.ensemble) models.push_back(load_chooser(o, dir));
@@ -161,7 +161,7 @@ void run(Options o) {
 }  // namespace
 
 void add_choose_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ChooseOptions>();
   Command* c = app.add_subcommand("choose", "Choose the right answer of several (multiple choice)");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--file", o->file,
@@ -203,7 +203,7 @@ void add_choose_command(Command& app) {
       "  qkv choose runs/quiz --file questions.jsonl --json\n"
       "  qkv choose runs/swag --file swag.csv --text-column sent1 --second-column sent2 "
       "--choice-columns ending0,ending1,ending2,ending3");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_choose(*o); });
 }
 
 }  // namespace qkv

@@ -11,7 +11,7 @@
 namespace qkv {
 namespace {
 
-struct Options : EncoderOptions {
+struct ClassifyOptions : EncoderOptions {
   int64_t best = 1;
   double threshold = kApplies;
 };
@@ -31,7 +31,7 @@ OrderedJson line_of(const InputText& line) {
 }
 
 // The most probable labels of a line.
-Prediction best_labels(const Options& o, bool rows, const std::vector<std::string>& labels,
+Prediction best_labels(const ClassifyOptions& o, bool rows, const std::vector<std::string>& labels,
                        const InputText& line, const std::vector<double>& p) {
   Prediction out;
   const auto best = std::min<int64_t>(o.best, std::ssize(labels));
@@ -64,8 +64,8 @@ Prediction best_labels(const Options& o, bool rows, const std::vector<std::strin
 }
 
 // The labels that apply to a line, most probable first.
-Prediction applying_labels(const Options& o, const std::vector<std::string>& labels, const InputText& line,
-                           const std::vector<double>& p) {
+Prediction applying_labels(const ClassifyOptions& o, const std::vector<std::string>& labels,
+                           const InputText& line, const std::vector<double>& p) {
   Prediction out;
   if (p.empty()) {
     out.line = o.json ? "{\"labels\":null}\n" : "\n";
@@ -92,7 +92,7 @@ Prediction applying_labels(const Options& o, const std::vector<std::string>& lab
 }
 
 // A line's numbers.
-Prediction numbers(const Options& o, const std::vector<std::string>& labels, const InputText& line,
+Prediction numbers(const ClassifyOptions& o, const std::vector<std::string>& labels, const InputText& line,
                    const std::vector<double>& values) {
   Prediction out;
   OrderedJson json = line_of(line);
@@ -108,7 +108,7 @@ Prediction numbers(const Options& o, const std::vector<std::string>& labels, con
 }
 
 // Throws UsageError for options that say nothing of this kind of classes.
-void expect_fitting(const Options& o, Problem problem) {
+void expect_fitting(const ClassifyOptions& o, Problem problem) {
   check(problem != Problem::multiple_choice,
         "{}: its model scores a question's choices: qkv choose {} reads them", o.dir, o.dir);
   if (o.given("--best") && problem != Problem::single_label)
@@ -119,7 +119,7 @@ void expect_fitting(const Options& o, Problem problem) {
         fmt::format("--threshold: of models with several labels per text, which {} is not", o.dir));
 }
 
-void run(Options o) {
+void run_classify(ClassifyOptions o) {
   take_settings_of_run(o, o.dir);
   const bool rows = reads_rows(o);
   const std::vector<TextModel> models = load_encoders(o, Output::sequence_classes, "classify");
@@ -158,7 +158,7 @@ void run(Options o) {
 }  // namespace
 
 void add_classify_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ClassifyOptions>();
   Command* c = app.add_subcommand("classify", "Predict the class of each line");
   o->second = {"second"};
   o->pairs = TextInput::Second::possible;
@@ -182,7 +182,7 @@ void add_classify_command(Command& app) {
       "Examples:\n"
       "  qkv classify runs/trec --file questions.txt\n"
       "  qkv classify runs/trec --file questions.csv --text-column question > predicted.csv");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_classify(*o); });
 }
 
 }  // namespace qkv

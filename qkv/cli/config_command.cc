@@ -12,7 +12,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct ConfigOptions {
   std::vector<std::string> words;
   bool all = false, json = false;
 };
@@ -54,7 +54,7 @@ OrderedJson json_of(std::span<const KeyHelp> keys) {
   return out;
 }
 
-void run(const Options& o) {
+void run_config(const ConfigOptions& o) {
   const std::string words = fmt::format("{}", fmt::join(o.words, " "));
   if (words == "presets") return print(presets_text());
   if (words.empty() && !o.all && !o.json) return print(overview());
@@ -68,7 +68,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_config_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ConfigOptions>();
   Command* c = app.add_subcommand("config", "Explain and search the settings of a configuration");
   c->add_option("TOPIC", o->words,
                 "Section, setting or words to search (default: the settings that most runs need)");
@@ -78,7 +78,7 @@ void add_config_command(Command& app) {
       "Examples: qkv config train\n"
       "          qkv config learning_rate\n"
       "          qkv config gradient accumulation");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_config(*o); });
 }
 
 }  // namespace qkv

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kContext = 512;  // longest text, if positions are computed
 
-struct Options {
+struct ConvertOptions {
   std::string from, out, tokenizer, split = "spaces", part, type, base;
   int64_t context = kContext;
 };
@@ -43,7 +43,7 @@ void write_part(const std::string& to, const std::string& dir, Transformer& mode
 }
 
 // A directory that qkv reads is written with its weights in safetensors.
-void convert_directory(const Options& o) {
+void convert_directory(const ConvertOptions& o) {
   const std::string dir = resolve_model_dir(o.from);
   const auto model = load_model(dir, DType::f32);
   print_model_notes(dir, *model);
@@ -58,7 +58,7 @@ void convert_directory(const Options& o) {
 }
 
 // An adapter's directory becomes a GGUF file, or the other way.
-void convert_adapter(const Options& o) {
+void convert_adapter(const ConvertOptions& o) {
   check(!file_exists(o.out), "{}: exists already", o.out);
   check(o.part.empty() && o.tokenizer.empty() && o.type.empty(),
         "{}: an adapter: --part, --tokenizer and --type are for models", o.from);
@@ -79,7 +79,7 @@ bool is_adapter(const std::string& path) {
          is_adapter_dir(resolve_model_dir(path));
 }
 
-void run(const Options& o) {
+void run_convert(const ConvertOptions& o) {
   check(file_exists(o.from), "{}: there is no such file or directory", o.from);
   if (is_gguf(o.from) != o.out.ends_with(".gguf") && is_adapter(o.from)) return convert_adapter(o);
   check(o.base.empty(), "--base: {} is no adapter in a GGUF file", o.from);
@@ -113,7 +113,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_convert_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ConvertOptions>();
   Command* c =
       app.add_subcommand("convert", "Convert a model: GGUF, llama2.c, rwkv.cpp, CTranslate2, PyTorch");
   c->add_option(
@@ -145,7 +145,7 @@ void add_convert_command(Command& app) {
       "Example: qkv convert adapter.gguf --base llama.gguf --out adapter\n"
       "Example: qkv convert rwkv.bin --out models/rwkv\n"
       "Example: qkv convert stories15M.bin --tokenizer tokenizer.bin --out models/stories");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_convert(*o); });
 }
 
 }  // namespace qkv

@@ -12,7 +12,7 @@
 namespace qkv {
 namespace {
 
-struct Options : EncoderOptions {
+struct EmbedOptions : EncoderOptions {
   std::string query, pooling, prompt;
   int64_t best = 5;
   bool has_query = false;
@@ -24,7 +24,7 @@ struct Prompts {
 };
 
 // sentence-transformers' names for both; --prompt names the line's.
-Prompts prompts_of(const TextModel& m, const Options& o) {
+Prompts prompts_of(const TextModel& m, const EmbedOptions& o) {
   check(o.prompt.empty() || (m.sentence && m.sentence->prompts.contains(o.prompt)),
         "--prompt: {} names no prompt '{}' (config_sentence_transformers.json)", o.dir, o.prompt);
   if (!m.sentence) return {};
@@ -37,7 +37,7 @@ Prompts prompts_of(const TextModel& m, const Options& o) {
   return p;
 }
 
-void run(Options o) {
+void run_embed(EmbedOptions o) {
   take_settings_of_run(o, o.dir);
   const bool rows = reads_rows(o);
   const std::initializer_list<Output> any = {Output::embedding, Output::tokens, Output::sequence_classes,
@@ -89,7 +89,7 @@ void run(Options o) {
 }  // namespace
 
 void add_embed_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<EmbedOptions>();
   Command* c = app.add_subcommand("embed", "Compute an embedding for each line, or search lines by meaning");
   o->objective = Objective::embed;
   add_encoder_options(*c, *o);
@@ -111,7 +111,7 @@ void add_embed_command(Command& app) {
       "Example: qkv embed runs/books --file lines.txt --query 'a storm at sea' --pooling mean");
   c->callback([o, query] {
     o->has_query = query->count() > 0;
-    run(*o);
+    run_embed(*o);
   });
 }
 

@@ -49,7 +49,7 @@ struct Use {
   Kinds restoring;  // kinds for which it also needs --objective
 };
 
-struct Options : EvalOptions {
+struct EvalCommandOptions : EvalOptions {
   std::vector<Use> uses;
   std::function<bool(const char*)> given;
   std::vector<const Option*> of_pairs, of_spans, of_noise;
@@ -76,7 +76,7 @@ Kind kind_of(const ModelSpec& spec) {
 }
 
 // Throws UsageError for options that do not apply to this model, rather than ignoring them.
-void expect_fitting(const Options& o, const ModelSpec& spec) {
+void expect_fitting(const EvalCommandOptions& o, const ModelSpec& spec) {
   const Kind kind = kind_of(spec);
   for (const Use& use : o.uses) {
     if (use.option->count() == 0) continue;
@@ -102,7 +102,7 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
 }
 
 // Loss of restoring removed spans, or a noised text.
-void run_on_restored(const Options& o, const TextModel& m) {
+void run_on_restored(const EvalCommandOptions& o, const TextModel& m) {
   for (const Option* option : o.of_pairs)
     if (option->count() > 0)
       throw UsageError(
@@ -144,7 +144,7 @@ void run_on_restored(const Options& o, const TextModel& m) {
 
 // If the data are conversations and the model has a chat template, prints the loss of the assistant's
 // messages and returns true.
-bool run_on_conversations(const Options& o, const TextModel& m) {
+bool run_on_conversations(const EvalCommandOptions& o, const TextModel& m) {
   if (format_of(o.data, file_options(o.columns)) != FileFormat::jsonl) return false;
   const auto chat = chat_template_of(resolve_model_dir(o.dir));
   if (!chat) return false;
@@ -168,12 +168,12 @@ bool run_on_conversations(const Options& o, const TextModel& m) {
 }
 
 // True if a decoder is evaluated on pairs.
-bool holds_pairs(const Options& o, const TextModel& m) {
+bool holds_pairs(const EvalCommandOptions& o, const TextModel& m) {
   const bool learnt_pairs = m.model->spec().order == Order::prefix || m.special.decoder_start >= 0;
   return !o.target.empty() || (learnt_pairs && is_of_rows(o.data, file_options(o.columns)));
 }
 
-void run(Options o) {
+void run_eval(EvalCommandOptions o) {
   const TextModel m = load(o.dir, compute_type(o.dtype));
   print_model_notes(o.dir, *m.model);
   const ModelSpec& spec = m.model->spec();
@@ -245,7 +245,7 @@ namespace {
 // Adds the options, one group at a time.
 class OptionGroups {
  public:
-  OptionGroups(Command& command, Options& options) : c_(command), o_(options) {}
+  OptionGroups(Command& command, EvalCommandOptions& options) : c_(command), o_(options) {}
 
   void add_data() {
     c_.add_option("DIR", o_.dir, "Model directory or run")->required();
@@ -380,13 +380,13 @@ class OptionGroups {
   }
 
   Command& c_;
-  Options& o_;
+  EvalCommandOptions& o_;
 };
 
 }  // namespace
 
 void add_eval_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<EvalCommandOptions>();
   // Defaults for rows depend on the model.
   o->columns.text_column = o->columns.label_column = "";
   o->mask_seed = kValidationMask;
@@ -411,7 +411,7 @@ void add_eval_command(Command& app) {
   o->of_spans = {c->get_option("--span-density")};
   o->of_noise = {c->get_option("--infill"), c->get_option("--deletion"), c->get_option("--keep-order")};
   o->given = [c](const char* option) { return c->get_option(option)->count() > 0; };
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_eval(*o); });
 }
 
 }  // namespace qkv

@@ -10,7 +10,7 @@
 namespace qkv {
 namespace {
 
-struct Options : EncoderOptions {
+struct FillOptions : EncoderOptions {
   int64_t best = 1;
 };
 
@@ -42,7 +42,7 @@ std::string filled_text(const std::string& text, const text::Encoding& encoding,
   return out + text.substr(at);
 }
 
-void run(Options o) {
+void run_fill(FillOptions o) {
   take_settings_of_run(o, o.dir);
   const bool rows = reads_rows(o);
   const TextModel m = load_encoder(o.dir, o.dtype, {Output::tokens}, "fill");
@@ -98,7 +98,7 @@ void run(Options o) {
 }  // namespace
 
 void add_fill_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<FillOptions>();
   Command* c = app.add_subcommand("fill", "Predict the masked tokens of each line");
   o->objective = Objective::masked;
   add_encoder_options(*c, *o);
@@ -110,7 +110,7 @@ void add_fill_command(Command& app) {
       "column\n"
       "filled.\n"
       "Example: echo 'to be or not to [MASK] .' | qkv fill runs/books --best 5");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_fill(*o); });
 }
 
 }  // namespace qkv

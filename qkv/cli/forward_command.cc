@@ -25,7 +25,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct ForwardOptions {
   std::string dir, inputs, outputs, generate, dtype = "f32";
   bool hidden_states = false, attentions = false, gradients = false;
 };
@@ -215,7 +215,8 @@ Tensor attention_of(const std::vector<Hypothesis>& found, int64_t tokens, const 
   return out;
 }
 
-void run_generation(const Options& o, const Transformer& model, const TensorFile& in, const SpecialIds& ids) {
+void run_generation(const ForwardOptions& o, const Transformer& model, const TensorFile& in,
+                    const SpecialIds& ids) {
   const ModelSpec& spec = model.spec();
   check(spec.architecture != Architecture::encoder, "{}: an encoder does not generate", o.dir);
   expect_known_inputs(in, spec, o.inputs);
@@ -317,7 +318,7 @@ void run_generation(const Options& o, const Transformer& model, const TensorFile
   write_safetensors(o.outputs, out);
 }
 
-void add_training(const Options& o, Transformer& model, const TensorFile& in, const Inputs& inputs,
+void add_training(const ForwardOptions& o, Transformer& model, const TensorFile& in, const Inputs& inputs,
                   DType compute, Named& out) {
   const Indices targets = read_targets(in, inputs, model.spec(), o.inputs);
   int64_t count = 0;
@@ -339,7 +340,7 @@ void add_training(const Options& o, Transformer& model, const TensorFile& in, co
     if (!name.starts_with("rotations.")) out.emplace_back("grad." + name, grad);  // no gradient moves them
 }
 
-void run(const Options& o) {
+void run_forward(const ForwardOptions& o) {
   const DType compute = compute_type(o.dtype);
   const std::string dir = resolve_model_dir(o.dir);
   if (is_clip_dir(dir)) {
@@ -397,7 +398,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_forward_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ForwardOptions>();
   Command* c = app.add_subcommand("forward", "Run a model on tensors: safetensors in, safetensors out");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--inputs", o->inputs,
@@ -431,7 +432,7 @@ void add_forward_command(Command& app) {
       "qkv forward reads rows as Hugging Face's models read a padded batch: with rotary_scaling dynamic or\n"
       "longrope, the longest row decides for all rows. All other commands look at each sequence alone.\n"
       "Example: qkv forward models/gpt2 --inputs in.safetensors --outputs out.safetensors --hidden-states");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_forward(*o); });
 }
 
 }  // namespace qkv

@@ -29,7 +29,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct GenerateCommandOptions {
   std::string dir, prompt, file, examples, vote, dtype = "auto", prompt_cache;
   std::vector<std::string> stops, ensemble, ids, suppressed;
   int64_t alternatives = 0;  // number to show for each token, with log-probabilities
@@ -86,7 +86,7 @@ struct Sample {
 };
 
 // Line ends become those of the model's training texts.
-std::string read_prompt_file(const Options& o, const TextModel& m) {
+std::string read_prompt_file(const GenerateCommandOptions& o, const TextModel& m) {
   std::string text = read_input(o.file);
   const auto run = read_run_config(o.dir);
   const bool kept = reads_bytes(m.tokenizer) || (run && run->config.data.keep_carriage_returns);
@@ -100,7 +100,7 @@ std::string few_shot_prompt(const FewShot& examples, std::string_view query) {
   return prompt;
 }
 
-std::string read_prompt(const Options& o, const TextModel& m) {
+std::string read_prompt(const GenerateCommandOptions& o, const TextModel& m) {
   std::string prompt = o.has_prompt ? o.prompt : read_prompt_file(o, m);
   if (o.examples.empty()) return prompt;
   if (prompt.ends_with('\n')) prompt.pop_back();
@@ -113,7 +113,7 @@ struct Prompt {
   std::vector<int32_t> ids;
 };
 
-Prompt prompt_of(const Options& o, const TextModel& m) {
+Prompt prompt_of(const GenerateCommandOptions& o, const TextModel& m) {
   if (o.ids.empty()) {
     const std::string text = read_prompt(o, m);
     if (o.has_prompt) return {text, prompt_ids(m, text)};
@@ -126,7 +126,7 @@ Prompt prompt_of(const Options& o, const TextModel& m) {
 // Writes the samples of one prompt.
 class Sampling {
  public:
-  Sampling(const Options& o, const TextModel& m, std::vector<int32_t> begun)
+  Sampling(const GenerateCommandOptions& o, const TextModel& m, std::vector<int32_t> begun)
       : o_(o), m_(m), begun_(std::move(begun)) {
     samples_.assign(
         static_cast<size_t>(o.generation.returned),
@@ -167,14 +167,14 @@ class Sampling {
       s.tokens.back().alternatives.push_back(shown(other, log_p));
   }
 
-  const Options& o_;
+  const GenerateCommandOptions& o_;
   const TextModel& m_;
   std::vector<int32_t> begun_;
   std::vector<Sample> samples_;
 };
 
 // Generates all samples. Passes the text of a single one to `show` as it appears.
-std::vector<Sample> draw_samples(const Options& o, const TextModel& m, Engine& engine,
+std::vector<Sample> draw_samples(const GenerateCommandOptions& o, const TextModel& m, Engine& engine,
                                  const std::vector<int32_t>& begun,
                                  const std::function<void(const std::string&)>& show) {
   Sampling sampling(o, m, begun);
@@ -194,7 +194,8 @@ std::string dump(const OrderedJson& json) {
 }
 
 // The best continuations that a search finds, best first.
-void search(const Options& o, const TextModel& m, const Ensemble& ensemble, const Prompt& prompt) {
+void search(const GenerateCommandOptions& o, const TextModel& m, const Ensemble& ensemble,
+            const Prompt& prompt) {
   const BeamOptions beam = o.generation.search_options();
   const auto best = beam_search(ensemble, {prompt.ids}, beam)[0];
   for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(o.generation.returned)); ++i) {
@@ -230,11 +231,11 @@ std::string table_of_tokens(const std::vector<ChosenToken>& tokens) {
   return out;
 }
 
-uint64_t seed_of(const Options& o, size_t sample) {
+uint64_t seed_of(const GenerateCommandOptions& o, size_t sample) {
   return o.generation.drawing.seed + sample;
 }
 
-void print_json(const Options& o, const std::vector<Sample>& samples,
+void print_json(const GenerateCommandOptions& o, const std::vector<Sample>& samples,
                 const std::vector<std::optional<std::string>>& answers) {
   for (size_t i = 0; i < samples.size(); ++i) {
     const Sample& s = samples[i];
@@ -254,7 +255,8 @@ void print_json(const Options& o, const std::vector<Sample>& samples,
   }
 }
 
-void print_text(const Options& o, const std::string& prompt, const std::vector<Sample>& samples) {
+void print_text(const GenerateCommandOptions& o, const std::string& prompt,
+                const std::vector<Sample>& samples) {
   for (size_t i = 0; i < samples.size(); ++i) {
     if (samples.size() > 1) {
       print(fmt::format("--- sample {} of {} (seed {})\n", i + 1, samples.size(), seed_of(o, i)));
@@ -265,7 +267,7 @@ void print_text(const Options& o, const std::string& prompt, const std::vector<S
   }
 }
 
-void print_votes(const Options& o, const std::vector<std::optional<std::string>>& answers) {
+void print_votes(const GenerateCommandOptions& o, const std::vector<std::optional<std::string>>& answers) {
   const std::vector<Vote> votes = count_votes(answers);
   if (o.json) {
     OrderedJson list = OrderedJson::array();
@@ -280,7 +282,8 @@ void print_votes(const Options& o, const std::vector<std::optional<std::string>>
 }
 
 // The answer in each sample: what the pattern of --vote finds, or without it the text.
-std::vector<std::optional<std::string>> answers_of(const Options& o, const text::Regex& pattern,
+std::vector<std::optional<std::string>> answers_of(const GenerateCommandOptions& o,
+                                                   const text::Regex& pattern,
                                                    const std::vector<Sample>& samples) {
   std::vector<std::optional<std::string>> answers;
   for (const Sample& s : samples)
@@ -292,7 +295,7 @@ std::vector<std::optional<std::string>> answers_of(const Options& o, const text:
 using EngineEnd = std::function<void(const Engine&)>;
 
 // Questions of a .jsonl file, each a prompt of its own. Many are answered together, and shown in order.
-void answer_questions(const Options& o, const TextModel& m, const Ensemble& ensemble,
+void answer_questions(const GenerateCommandOptions& o, const TextModel& m, const Ensemble& ensemble,
                       EngineOptions engine_options, const text::Regex& pattern, const EngineEnd& end) {
   constexpr int64_t kTogether = 32;
   const std::vector<Question> questions = read_questions(o.file);
@@ -347,7 +350,7 @@ void answer_questions(const Options& o, const TextModel& m, const Ensemble& ense
   end(engine);
 }
 
-void run(Options o) {
+void run_generate(GenerateCommandOptions o) {
   naming_option("--stop: ", [&] { text::StopStrings{o.stops}; });
   const text::Regex answer = naming_option("--vote: ", [&] { return text::Regex(o.vote); });
   std::vector<std::string> dirs = {o.dir};
@@ -417,7 +420,7 @@ void run(Options o) {
   if (!o.vote.empty()) print_votes(o, answers);
 }
 
-constexpr const char* kFooter =
+constexpr const char* kGenerateFooter =
     R"(Sampling applies the options in this order: repetition, frequency and presence penalty; temperature; top-k;
 top-p; min-p; typical-p. Tokens without text (for unknown characters, or beyond the tokenizer's vocabulary) are
 never chosen.
@@ -467,7 +470,7 @@ Examples:
 }  // namespace
 
 void add_generate_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GenerateCommandOptions>();
   Command* c = app.add_subcommand("generate", "Continue a prompt");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
@@ -499,14 +502,14 @@ void add_generate_command(Command& app) {
       ->one_of({"f32", "bf16"});
   c->add_flag("--no-echo", o->no_prompt_echo, "Print only the new text");
   c->add_flag("--no-stop", o->no_stop, "Continue after the end-of-text token");
-  c->footer(kFooter);
+  c->footer(kGenerateFooter);
   c->callback([o, c, prompt, log_probs] {
     o->has_prompt = prompt->count() > 0;
     o->has_log_probs = log_probs->count() > 0;
     o->options.take(*c);
     o->options.shows_scores = o->json;
     o->has_seed = o->options.has("seed");
-    run(*o);
+    run_generate(*o);
   });
 }
 

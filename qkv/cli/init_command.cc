@@ -11,13 +11,13 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct InitOptions {
   std::string kind, data, target, out, run;
   double minutes = 5;
   bool overwrite = false;
 };
 
-void run(const Options& o) {
+void run_init(const InitOptions& o) {
   const std::string path = o.out.empty() ? std::filesystem::path(o.data).stem().string() + ".toml" : o.out;
   check(o.overwrite || path == "-" || !file_exists(path),
         "{}: exists already: name another file with --out, or give --overwrite", path);
@@ -37,7 +37,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_init_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InitOptions>();
   Command* c = app.add_subcommand("init", "Write a configuration that fits your data");
   c->add_option("TASK", o->kind, "text, classify, tag, translate or chat")
       ->required()
@@ -58,7 +58,7 @@ void add_init_command(Command& app) {
       "Examples: qkv init text my.txt\n"
       "          qkv init classify reviews.csv --minutes 2 --out reviews.toml\n"
       "          qkv init translate train.en --target train.de");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_init(*o); });
 }
 
 }  // namespace qkv

@@ -18,7 +18,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct InspectOptions {
   std::string path;
   bool json = false, tensors = false;
 };
@@ -102,7 +102,7 @@ OrderedJson json_of(const TensorFile& file) {
 }
 
 // One object: the whole configuration as qkv's own config.json says it, and the tensors of the file.
-void print_json(const Options& o) {
+void print_json(const InspectOptions& o) {
   OrderedJson out;
   if (!std::filesystem::is_directory(o.path) && !is_gguf(o.path)) {
     out = {{"path", o.path}, {"tensors", json_of(read_safetensors(o.path))}};
@@ -123,7 +123,7 @@ void print_json(const Options& o) {
   print(out.dump() + "\n");
 }
 
-void run(const Options& o) {
+void run_inspect(const InspectOptions& o) {
   if (o.json) return print_json(o);
   const std::string& path = o.path;
   if (!std::filesystem::is_directory(path) && !is_gguf(path)) {
@@ -182,14 +182,14 @@ void run(const Options& o) {
 }  // namespace
 
 void add_inspect_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InspectOptions>();
   Command* c = app.add_subcommand("inspect", "Describe a model directory, a run or a safetensors file");
   c->add_option("PATH", o->path, "Model directory, run, or .safetensors file")->required();
   c->add_flag("--tensors", o->tensors, "Also list the tensors: name, type, shape");
   c->add_flag("--json", o->json,
               "Print one JSON object: configuration, parameters, and with --tensors the tensors");
   c->footer("Examples:\n  qkv inspect runs/shakespeare\n  qkv inspect gpt2 --json --tensors");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_inspect(*o); });
 }
 
 }  // namespace qkv

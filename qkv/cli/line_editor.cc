@@ -43,7 +43,7 @@ struct LineEditor::Terminal {
 
   std::string prompt;
   EditLine* editor = nullptr;
-  History* lines = nullptr;
+  ::History* lines = nullptr;
 };
 
 LineEditor::LineEditor(const char* prompt) {

@@ -15,11 +15,11 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct MergeOptions {
   std::string dir, out, type;
 };
 
-void run(const Options& o) {
+void run_merge(const MergeOptions& o) {
   const std::string dir = resolve_model_dir(o.dir);
   check(is_adapter_dir(dir), "{}: it holds no adapter (expected adapter_config.json)", dir);
   check(!std::filesystem::exists(o.out), "{}: exists already", o.out);
@@ -57,7 +57,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_merge_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<MergeOptions>();
   Command* c = app.add_subcommand("merge", "Merge a LoRA adapter into its base model");
   c->add_option("DIR", o->dir, "Run with model.lora_rank, or directory with adapter_config.json (PEFT)")
       ->required();
@@ -68,7 +68,7 @@ void add_merge_command(Command& app) {
       "A quantised base is decoded; --type quantises the sum again.\n"
       "Examples: qkv merge runs/adapted --out models/adapted\n"
       "          qkv merge runs/adapted --out adapted.gguf --type q4_k_m");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_merge(*o); });
 }
 
 }  // namespace qkv

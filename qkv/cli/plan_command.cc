@@ -16,7 +16,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string config;
   std::vector<std::string> set;
   bool json = false, no_timing = false;
@@ -109,7 +109,7 @@ void print_text(const TrainConfig& config, const Plan& p) {
   print(out);
 }
 
-void run(const Options& o) {
+void run_plan(const PlanOptions& o) {
   TrainConfig config = read_train_config(o.config, o.set);
   if (o.ranks > config.shards)
     throw UsageError(
@@ -124,7 +124,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_plan_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PlanOptions>();
   Command* c = app.add_subcommand("plan", "Estimate the memory and time of a training run");
   c->add_option("CONFIG", o->config, "Configuration file (TOML)")->required();
   c->add_option("--set", o->set, "Override a setting: section.key=value (repeatable)")->one_value();
@@ -138,7 +138,7 @@ void add_plan_command(Command& app) {
       "The exit status is 1 when the run does not fit into memory.\n"
       "train.batch = \"fit\" trains with the largest batch.\n"
       "Example: qkv plan examples/shakespeare.toml --set train.batch=64");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_plan(*o); });
 }
 
 }  // namespace qkv

@@ -5,7 +5,7 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct QuantizeOptions {
   std::string from, out, type = "q4_k_m";
   std::string calibrate;
   int64_t calibration_tokens = int64_t{1} << 16;
@@ -15,7 +15,7 @@ struct Options {
 }  // namespace
 
 void add_quantize_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<QuantizeOptions>();
   Command* c = app.add_subcommand("quantize", "Write a model with weights of fewer bits");
   c->add_option("FROM", o->from, "Model directory, run or GGUF file")->required();
   c->add_option("--type", o->type, "Mixture of types, by llama.cpp's names");

@@ -16,7 +16,7 @@ std::string without_spaces_around(const std::string& text) {
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
 
-std::string dump(const OrderedJson& json) {
+std::string dump_line(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
@@ -58,7 +58,7 @@ void AnswerCount::add(const Question& question, const std::vector<std::optional<
     if (answers.size() > 1)
       for (const Vote& v : votes) line["votes"].push_back({{"answer", v.answer}, {"count", v.count}});
     line["texts"] = texts;
-    print(dump(line));
+    print(dump_line(line));
     return;
   }
   const std::string shown = answer ? one_line(*answer) : "(no answer)";
@@ -74,11 +74,11 @@ void AnswerCount::print_summary() const {
   if (known_ == 0) return;
   const double accuracy = static_cast<double>(right_) / static_cast<double>(known_);
   if (json_) {
-    print(dump({{"questions", questions_},
-                {"known", known_},
-                {"right", right_},
-                {"unanswered", unanswered_},
-                {"accuracy", accuracy}}));
+    print(dump_line({{"questions", questions_},
+                     {"known", known_},
+                     {"right", right_},
+                     {"unanswered", unanswered_},
+                     {"accuracy", accuracy}}));
     return;
   }
   print(fmt::format("accuracy {:.4f}: {} of {} answers are right{}\n", accuracy, right_, known_,

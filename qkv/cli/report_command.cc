@@ -9,12 +9,12 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> runs;
   std::string out;
 };
 
-void run(const Options& o) {
+void run_report(const ReportOptions& o) {
   if (o.out.empty() && o.runs.size() > 1)
     throw UsageError("several runs: say where to write the page, e.g. --out compare.html");
   const std::string out = o.out.empty() ? o.runs.front() + "/report.html" : o.out;
@@ -25,7 +25,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_report_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ReportOptions>();
   Command* c = app.add_subcommand("report", "Write an HTML report about training runs");
   c->add_option("RUN", o->runs, "Runs or cross-validations; several are compared in one page")->required();
   c->add_option("--out", o->out, "File to write (default for one run: RUN/report.html)");
@@ -35,7 +35,7 @@ void add_report_command(Command& app) {
       "It needs no network, and can be made while the run is going on.\n"
       "The page about a cross-validation has the scores of each fold, their means and deviations.\n"
       "Example: qkv report runs/shakespeare");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_report(*o); });
 }
 
 }  // namespace qkv

@@ -7,7 +7,7 @@
 namespace qkv {
 namespace {
 
-struct Options : EncoderOptions {
+struct RerankOptions : EncoderOptions {
   std::string query;
   int64_t best = 0;  // 0: all
 };
@@ -22,7 +22,7 @@ size_t relevant_class(const std::string& dir, const ModelSpec& spec) {
   return classes - 1;
 }
 
-void run(Options o) {
+void run_rerank(RerankOptions o) {
   check(!is_blank(o.query), "--query: expected a text, it is empty");
   take_settings_of_run(o, o.dir);
   const TextModel m = load_encoder(o.dir, o.dtype, {Output::sequence_classes}, "rerank");
@@ -48,7 +48,7 @@ void run(Options o) {
 }  // namespace
 
 void add_rerank_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RerankOptions>();
   Command* c = app.add_subcommand("rerank", "Order lines by their relevance to a query (cross-encoder)");
   add_encoder_options(*c, *o);
   c->add_option("--query", o->query, "Question or search that the lines should answer")->required();
@@ -58,7 +58,7 @@ void add_rerank_command(Command& app) {
       "of\n"
       "the second of two. Search many lines with qkv embed first, then rerank the best of them.\n"
       "Example: qkv rerank ms-marco-MiniLM-L6-v2 --query 'how do bees fly' --file found.txt --best 3");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_rerank(*o); });
 }
 
 }  // namespace qkv

@@ -11,13 +11,13 @@
 namespace qkv {
 namespace {
 
-struct Options {
+struct ScoreOptions {
   std::string dir, prompt, file, examples, by = "sum", dtype = "f32";
   std::vector<std::string> choices;
   bool has_prompt = false, json = false, verify = false;
 };
 
-struct Question {
+struct ScoreQuestion {
   std::string prompt;
   std::vector<std::string> choices;
 };
@@ -32,7 +32,7 @@ size_t best_of(const std::vector<ChoiceScore>& scores, const std::string& by) {
   return best;
 }
 
-std::string line_of(const Question& q, const std::vector<ChoiceScore>& scores, const Options& o) {
+std::string line_of(const ScoreQuestion& q, const std::vector<ChoiceScore>& scores, const ScoreOptions& o) {
   OrderedJson choices = OrderedJson::array();
   for (size_t i = 0; i < scores.size(); ++i) {
     const ChoiceScore& s = scores[i];
@@ -67,7 +67,7 @@ std::string verdict_of(const std::vector<ChoiceScore>& scores) {
   return out;
 }
 
-std::string table_of(const Question& q, const std::vector<ChoiceScore>& scores, const Options& o) {
+std::string table_of(const ScoreQuestion& q, const std::vector<ChoiceScore>& scores, const ScoreOptions& o) {
   std::string out = "       log P   per token    per byte  tokens  choice\n";
   const size_t best = best_of(scores, o.by);
   for (size_t i = 0; i < scores.size(); ++i)
@@ -76,18 +76,18 @@ std::string table_of(const Question& q, const std::vector<ChoiceScore>& scores, 
   return o.verify ? out + verdict_of(scores) : out;
 }
 
-Question parse_question(const Json& value, const std::string& place) {
+ScoreQuestion parse_question(const Json& value, const std::string& place) {
   static constexpr std::string_view kKeys[] = {"prompt", "choices"};
   const JsonField line(value, place);
   line.expect_keys(kKeys);
-  Question q{line["prompt"].string(), {}};
+  ScoreQuestion q{line["prompt"].string(), {}};
   const JsonField choices = line["choices"];
   for (size_t i = 0; i < choices.size(); ++i) q.choices.push_back(choices.at(i).string());
   check(!q.choices.empty(), "{}: choices: is empty", place);
   return q;
 }
 
-void run(const Options& o) {
+void run_score(const ScoreOptions& o) {
   if (o.has_prompt && o.choices.empty()) throw UsageError("--choice: missing: name the alternatives");
   if (!o.has_prompt && !o.choices.empty())
     throw UsageError("--prompt: missing: --choice names its continuations");
@@ -96,22 +96,22 @@ void run(const Options& o) {
   const FewShot examples = o.examples.empty() ? FewShot{} : read_few_shot(o.examples);
   std::vector<int32_t> excluded = m.tokenizer.ids_without_text(m.model->spec().vocab_size);
   for (const int32_t id : m.generation.drawing.eos) std::erase(excluded, id);
-  const auto score = [&](const Question& q) {
+  const auto score = [&](const ScoreQuestion& q) {
     const std::string prompt = o.examples.empty() ? q.prompt : examples.prompt(q.prompt);
     return score_choices(*m.model, m.tokenizer, prompt, q.choices, m.special.bos, excluded);
   };
   if (o.has_prompt) {
-    const Question q{o.prompt, o.choices};
+    const ScoreQuestion q{o.prompt, o.choices};
     return print(o.json ? line_of(q, score(q), o) : table_of(q, score(q), o));
   }
   read_json_lines(o.file, [&](const Json& value, const std::string& place) {
-    const Question q = parse_question(value, place);
+    const ScoreQuestion q = parse_question(value, place);
     const auto scores = naming_place(place, [&] { return score(q); });
     print(line_of(q, scores, o));
   });
 }
 
-constexpr const char* kFooter =
+constexpr const char* kScoreFooter =
     R"(Prints log P(choice | prompt), the sum over the choice's tokens (natural logarithm), also divided by its tokens
 and by its bytes, and marks the best. A choice's tokens are those of prompt and choice together from where they
 part from the prompt's own: where the tokenizer joins the prompt's end with the choice's beginning, the joint
@@ -136,7 +136,7 @@ Examples:
 }  // namespace
 
 void add_score_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ScoreOptions>();
   Command* c = app.add_subcommand("score", "Compare continuations of a prompt by their probability");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text that the choices continue");
@@ -151,10 +151,10 @@ void add_score_command(Command& app) {
       ->one_of({"f32", "bf16"});
   c->add_flag("--json", o->json, "Print one JSON object");
   c->add_flag("--verify", o->verify, "Show how much of each choice greedy decoding would write");
-  c->footer(kFooter);
+  c->footer(kScoreFooter);
   c->callback([o, prompt] {
     o->has_prompt = prompt->count() > 0;
-    run(*o);
+    run_score(*o);
   });
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::ptrdiff_t kSentencesAtOnce = 1024;
 
-struct Options : EncoderOptions {
+struct TagOptions : EncoderOptions {
   bool conll = false;
 };
 
@@ -40,7 +40,7 @@ struct Tags {
 
 using Tag = std::function<std::vector<Tags>(const std::vector<Sentence>&)>;
 
-void tag_texts(const Options& o, const Tag& tag) {
+void tag_texts(const TagOptions& o, const Tag& tag) {
   const bool rows = reads_rows(o);
   predict_texts(o, [&](const std::vector<InputText>& texts) {
     std::vector<Sentence> sentences;
@@ -66,14 +66,14 @@ void tag_texts(const Options& o, const Tag& tag) {
 }
 
 // True if the input has one word a line, in columns.
-bool reads_words(const Options& o) {
+bool reads_words(const TagOptions& o) {
   const FileFormat format = format_of(o.file, file_options(o.columns));
   return !o.json_lines && (format == FileFormat::conll || format == FileFormat::conllu);
 }
 
 // Prints a file of words unchanged, with their tags as one more column. Lines of .conllu without a word of
 // their own get "_"; its first line names the columns, as CoNLL-U Plus has it.
-void tag_file_of_words(const Options& o, const Tag& tag) {
+void tag_file_of_words(const TagOptions& o, const Tag& tag) {
   check(!o.file.empty() && o.file != "-", "words in columns are read from a file: give it with --file");
   check(!o.json && !o.conll, "{}: is printed with its tags as a further column: {} is for texts", o.file,
         o.json ? "--json" : "--conll");
@@ -115,7 +115,7 @@ void tag_file_of_words(const Options& o, const Tag& tag) {
   print(out);
 }
 
-void run(Options o) {
+void run_tag(TagOptions o) {
   if (!reads_words(o)) take_settings_of_run(o, o.dir);
   const std::vector<TextModel> models = load_encoders(o, Output::token_classes, "tag");
   const std::vector<std::string>& labels = models[0].model->spec().labels;
@@ -157,7 +157,7 @@ void run(Options o) {
 }  // namespace
 
 void add_tag_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TagOptions>();
   Command* c = app.add_subcommand("tag", "Predict a tag for each word");
   o->objective = Objective::tag;
   o->first = {"text", "tokens", "words"};
@@ -175,7 +175,7 @@ void add_tag_command(Command& app) {
       "Examples:\n"
       "  echo 'show me the flights' | qkv tag runs/pos\n"
       "  qkv tag runs/pos --file test.conllu > tagged.conllu");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_tag(*o); });
 }
 
 }  // namespace qkv

@@ -117,15 +117,16 @@ void run_train(const TrainArguments& arguments) {
         "note: {} tokens were asked for; the text holds no more that occur often enough\n", wanted);
 }
 
-void print_json(const Json& value) {
+void print_indented(const Json& value) {
   std::cout << value.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
 // Calls `convert` with each line's JSON value and writes the result as a line.
 template <typename Convert>
 void convert_lines(const RunArguments& arguments, const Convert& convert) {
-  read_json_lines(arguments.file,
-                  [&](const Json& value, const std::string& place) { print_json(convert(value, place)); });
+  read_json_lines(arguments.file, [&](const Json& value, const std::string& place) {
+    print_indented(convert(value, place));
+  });
 }
 
 std::vector<TokenId> ids_from_json(const Json& value, const std::string& place) {
@@ -221,7 +222,8 @@ void encode_batch(const Tokenizer& tokenizer, const RunArguments& arguments) {
     firsts.push_back(batch.back()[0]);
   });
   const size_t length = text::padded_length(firsts, *tokenizer.padding());
-  for (const auto& encodings : batch) print_json(encodings_to_json(tokenizer, encodings, length, arguments));
+  for (const auto& encodings : batch)
+    print_indented(encodings_to_json(tokenizer, encodings, length, arguments));
 }
 
 void run_encode(const RunArguments& arguments) {
@@ -244,7 +246,7 @@ void run_encode(const RunArguments& arguments) {
       input_name(arguments.file), [&] { return encode(tokenizer, text, std::nullopt, arguments); });
   const size_t length = padded ? text::padded_length({encodings[0]}, *tokenizer.padding()) : 0;
   const Json json = encodings_to_json(tokenizer, encodings, length, arguments);
-  if (arguments.details || arguments.windows) return print_json(json);
+  if (arguments.details || arguments.windows) return print_indented(json);
   std::string line;
   for (const Json& id : json) line += (line.empty() ? "" : " ") + id.dump();
   std::cout << line << '\n';

@@ -465,7 +465,7 @@ void run_without_text(const TraceOptions& o) {
   return o.relation.empty() ? answer_roles(o, m) : answer_relation(o, m);
 }
 
-void run(TraceOptions o) {
+void run_trace(TraceOptions o) {
   if (o.example) {
     for (const std::string& option : o.all_given())
       if (option != "--example" && option != "--json")
@@ -665,7 +665,7 @@ void add_trace_command(Command& app) {
       "  qkv trace models/gpt2 --text 'I think you are' --add ' Love' --minus ' Hate' --times 4 --write 20\n"
       "  qkv trace models/gpt2 --text 'Paris is in' --patch-from 'Rome is in' --sweep heads\n"
       "  qkv trace models/gpt2 --roles book.txt");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_trace(*o); });
 }
 
 }  // namespace qkv

@@ -23,7 +23,7 @@ std::string name_of_head(int64_t layer, int64_t head) {
 }
 
 // NaN as null.
-OrderedJson number(double x) {
+OrderedJson json_number(double x) {
   return std::isfinite(x) ? OrderedJson(x) : OrderedJson(nullptr);
 }
 
@@ -50,8 +50,8 @@ void answer_circuits(const TraceOptions& o, const TracedModel& m) {
                                {"head", h.head},
                                {"qk_rank", rank_of(h.qk_singular)},
                                {"ov_rank", rank_of(h.ov_singular)},
-                               {"matching", number(h.matching)},
-                               {"copying", number(h.copying)},
+                               {"matching", json_number(h.matching)},
+                               {"copying", json_number(h.copying)},
                                {"qk_singular_values", h.qk_singular},
                                {"ov_singular_values", h.ov_singular},
                                {"qk_eigenvalues", numbers(h.qk_eigenvalues)},

@@ -27,7 +27,7 @@ void ask_to_stop(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-struct Options {
+struct TrainOptions {
   std::string config, preset, size;
   std::vector<std::string> set;
   bool resume = false, overwrite = false, dry_run = false;
@@ -49,7 +49,7 @@ TrainConfig config_of_run(std::string dir, bool resume, std::vector<std::string>
 }
 
 // A configuration that fits a file of data, or that of the run which such a one has begun.
-TrainConfig config_of_data(const Options& o, std::vector<std::string> set) {
+TrainConfig config_of_data(const TrainOptions& o, std::vector<std::string> set) {
   if (!o.size.empty())
     throw UsageError("--size: " + o.config +
                      " is data, and qkv chooses the size: write a configuration with " +
@@ -72,7 +72,7 @@ TrainConfig config_of_data(const Options& o, std::vector<std::string> set) {
 }
 
 // The configuration of a file, of data or of a run.
-TrainConfig config_of(const Options& o, std::vector<std::string> set, Communicator& ranks) {
+TrainConfig config_of(const TrainOptions& o, std::vector<std::string> set, Communicator& ranks) {
   if (std::filesystem::is_directory(o.config)) return config_of_run(o.config, o.resume, std::move(set));
   if (is_data_file(o.config)) {
     if (!ranks.alone())
@@ -82,7 +82,7 @@ TrainConfig config_of(const Options& o, std::vector<std::string> set, Communicat
   return read_train_config(o.config, set);
 }
 
-void run_on(const Options& o, Communicator& ranks) {
+void run_on(const TrainOptions& o, Communicator& ranks) {
   std::vector<std::string> set = o.set;
   for (const auto& [key, value] : {std::pair("preset", o.preset), {"size", o.size}})
     if (!value.empty()) set.push_back(fmt::format("model.{}=\"{}\"", key, value));
@@ -107,7 +107,7 @@ void run_on(const Options& o, Communicator& ranks) {
     print(table_text(fold_rows(*scores)));
 }
 
-void run(const Options& o) {
+void run_train(const TrainOptions& o) {
   std::unique_ptr<Communicator> mpi = mpi_communicator(o.rank_timeout_s);
   if (mpi == nullptr) return run_on(o, single_process());
   try {
@@ -125,7 +125,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_train_command(Command& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TrainOptions>();
   Command* c = app.add_subcommand("train", "Train a model from a configuration, or from data alone");
   c->add_option("CONFIG", o->config,
                 "Configuration file (TOML), data file (.txt, .csv, .tsv, .jsonl, .conllu; trains for about "
@@ -151,7 +151,7 @@ void add_train_command(Command& app) {
             "Examples: qkv train my.txt\n"
             "          qkv train my.toml --set train.steps=200\n"
             "          qkv train my.toml --preset llama --size small");
-  c->callback([o] { run(*o); });
+  c->callback([o] { run_train(*o); });
 }
 
 }  // namespace qkv

@@ -15,7 +15,7 @@
 namespace qkv {
 namespace {
 
-struct Options : TextInput {
+struct TranslateCommandOptions : TextInput {
   std::string dir, output_column, prefix, begin, begin_column, dtype = "f32";
   GenerationOptions generation;
   TranslateOptions translate;
@@ -33,7 +33,7 @@ OrderedJson json_of(const Translation& t, bool shows) {
   return out;
 }
 
-void run(Options o) {
+void run_translate(TranslateCommandOptions o) {
   take_settings_of_run(o, o.dir);
   o.columns.second_column = o.begin_column;
   const bool rows = reads_rows(o);
@@ -115,7 +115,7 @@ void run(Options o) {
 // The command names are for users: what it writes depends only on the model's training.
 void add_writer(Command& app, const std::string& name, const std::string& output_column,
                 const std::string& description) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TranslateCommandOptions>();
   o->objective = Objective::sequence_to_sequence;
   o->first = {"source"};
   o->column = &DataConfig::source_column;
@@ -163,7 +163,7 @@ void add_writer(Command& app, const std::string& name, const std::string& output
   c->callback([o, c] {
     o->generation.take(*c);
     o->generation.shows_scores = o->json;
-    run(*o);
+    run_translate(*o);
   });
 }
 

@@ -12,10 +12,10 @@
 namespace qkv {
 namespace {
 
-constexpr uint32_t kMagic = 0x616b3432;  // "ak42", since version 1
-constexpr size_t kHeaderSize = 256;      // since version 1
+constexpr uint32_t kLlama2cMagic = 0x616b3432;  // "ak42", since version 1
+constexpr size_t kHeaderSize = 256;             // since version 1
 
-struct Header {
+struct Llama2cHeader {
   int64_t width, hidden, layers, heads, kv_heads, vocab_size, context;
   bool tied;
   bool legacy;  // the form before versions, with tables of cosines and sines
@@ -23,10 +23,10 @@ struct Header {
   int64_t head() const { return width / heads; }
 };
 
-Header read_header(ByteReader& in) {
-  Header h{};
+Llama2cHeader read_llama2c_header(ByteReader& in) {
+  Llama2cHeader h{};
   const auto first = in.number<int32_t>();
-  h.legacy = static_cast<uint32_t>(first) != kMagic;
+  h.legacy = static_cast<uint32_t>(first) != kLlama2cMagic;
   if (!h.legacy) {
     const auto version = in.number<int32_t>();
     check(version == 1, "{}: version {} is not supported: version 1 and the form before it (f32) are",
@@ -58,7 +58,7 @@ Header read_header(ByteReader& in) {
   return h;
 }
 
-ModelSpec spec_of(const Header& h) {
+ModelSpec spec_of(const Llama2cHeader& h) {
   ModelSpec s = gpt2_spec(h.vocab_size, h.context, h.width, h.layers, h.heads);
   s.hidden = h.hidden;
   s.attention.kv_heads = h.kv_heads;
@@ -94,7 +94,7 @@ Tensor in_halves(const Tensor& x, int64_t head) {
 }
 
 // The tensors in a file's order, under the names of Hugging Face's Llama.
-std::map<std::string, Tensor> read_tensors(ByteReader& in, const Header& h) {
+std::map<std::string, Tensor> read_tensors(ByteReader& in, const Llama2cHeader& h) {
   std::map<std::string, Tensor> out;
   const auto each_layer = [&](const char* name, int64_t rows, int64_t columns) {
     for (int64_t l = 0; l < h.layers; ++l)
@@ -136,7 +136,7 @@ std::map<std::string, Tensor> read_tensors(ByteReader& in, const Header& h) {
 
 std::unique_ptr<Transformer> parse_llama2c(std::string_view bytes, const std::string& where) {
   ByteReader in(bytes, where);
-  const Header h = read_header(in);
+  const Llama2cHeader h = read_llama2c_header(in);
   check(static_cast<uint64_t>(h.layers) <= bytes.size() / static_cast<size_t>(h.width),
         "{}: {} layers of width {} are more than the file has", where, h.layers, h.width);
   const TensorFile file{.tensors = read_tensors(in, h), .metadata = {}};

@@ -17,20 +17,20 @@
 namespace qkv {
 namespace {
 
-constexpr uint32_t kMagic = 0x67676d66;
+constexpr uint32_t kRwkvMagic = 0x67676d66;
 constexpr int32_t kVersionOfBlocks = 101;
 constexpr int64_t kMost = 1 << 24;
 constexpr float kEpsilon = 1e-5F;
 constexpr int64_t kBytes = 256;
 
-struct Header {
+struct RwkvHeader {
   int64_t vocab_size, width, layers;
   int32_t version;
 };
 
-Header read_header(ByteReader& in) {
-  check(in.left() >= 4 && in.number<uint32_t>() == kMagic, "{}: is no model of rwkv.cpp", in.where());
-  Header h{};
+RwkvHeader read_rwkv_header(ByteReader& in) {
+  check(in.left() >= 4 && in.number<uint32_t>() == kRwkvMagic, "{}: is no model of rwkv.cpp", in.where());
+  RwkvHeader h{};
   h.version = in.number<int32_t>();
   check(h.version == 100 || h.version == kVersionOfBlocks, "{}: version {} is not supported: 100 and 101 are",
         in.where(), h.version);
@@ -42,7 +42,7 @@ Header read_header(ByteReader& in) {
   return h;
 }
 
-WeightType type_of(int32_t number, const Header& h, const std::string& at) {
+WeightType type_of(int32_t number, const RwkvHeader& h, const std::string& at) {
   static const std::map<int32_t, WeightType> types = {
       {0, WeightType::f32},  {1, WeightType::f16},  {2, WeightType::q4_0}, {3, WeightType::q4_1},
       {7, WeightType::q5_0}, {8, WeightType::q5_1}, {9, WeightType::q8_0}};
@@ -54,7 +54,7 @@ WeightType type_of(int32_t number, const Header& h, const std::string& at) {
 }
 
 // A file's tensors as f32, [.., columns] with the fastest dimension last.
-std::map<std::string, Tensor> read_tensors(ByteReader& in, const Header& h) {
+std::map<std::string, Tensor> read_tensors(ByteReader& in, const RwkvHeader& h) {
   std::map<std::string, Tensor> out;
   while (in.left() > 0) {
     const auto rank = in.number<int32_t>(), length = in.number<int32_t>(), number = in.number<int32_t>();
@@ -93,9 +93,9 @@ std::map<std::string, Tensor> read_tensors(ByteReader& in, const Header& h) {
 }
 
 // The file's tensors under the engine's names.
-class Names {
+class RwkvNames {
  public:
-  Names(std::map<std::string, Tensor> tensors, std::string where)
+  RwkvNames(std::map<std::string, Tensor> tensors, std::string where)
       : from_(std::move(tensors)), where_(std::move(where)) {}
 
   const Tensor& at(const std::string& name) const {
@@ -125,7 +125,7 @@ std::string in_block(int64_t layer, const char* name) {
   return fmt::format("blocks.{}.{}", layer, name);
 }
 
-ModelSpec common_spec(const Header& h, const Names& n, int64_t context) {
+ModelSpec common_spec(const RwkvHeader& h, const RwkvNames& n, int64_t context) {
   ModelSpec s;
   s.vocab_size = h.vocab_size;
   s.width = h.width;
@@ -142,7 +142,7 @@ ModelSpec common_spec(const Header& h, const Names& n, int64_t context) {
   return s;
 }
 
-ModelSpec spec_of(const Header& h, const Names& n, int64_t context, bool seventh) {
+ModelSpec spec_of(const RwkvHeader& h, const RwkvNames& n, int64_t context, bool seventh) {
   ModelSpec s = common_spec(h, n, context);
   if (!seventh) {
     Rwkv4Mixer m;
@@ -164,7 +164,7 @@ ModelSpec spec_of(const Header& h, const Names& n, int64_t context, bool seventh
   return s;
 }
 
-void add_fourth(Names& n, const std::string& e, const std::string& f) {
+void add_fourth(RwkvNames& n, const std::string& e, const std::string& f) {
   for (const auto& [part, name] : {std::pair("k", "key"), {"v", "value"}, {"r", "receptance"}}) {
     n.matrix(fmt::format("{}rwkv4.{}.weight", e, part), fmt::format("{}att.{}.weight", f, name));
     n.vector(fmt::format("{}rwkv4.shift.{}", e, part), fmt::format("{}att.time_mix_{}", f, part));
@@ -181,7 +181,7 @@ void add_fourth(Names& n, const std::string& e, const std::string& f) {
   n.matrix(e + "feed_forward.receptance.weight", f + "ffn.receptance.weight");
 }
 
-void add_seventh(Names& n, const std::string& e, const std::string& f, bool first_layer) {
+void add_seventh(RwkvNames& n, const std::string& e, const std::string& f, bool first_layer) {
   const Tensor& mixes = n.at(f + "att.x_rwkvag");
   constexpr const char* kParts[] = {"r", "w", "k", "v", "a", "g"};
   check(mixes.dim(0) == std::ssize(kParts), "{}att.x_rwkvag: expected {} rows, got {}", f, std::ssize(kParts),
@@ -227,15 +227,15 @@ std::string tokenizer_of_bytes() {
 bool is_rwkv_file(std::string_view bytes) {
   uint32_t magic = 0;
   if (bytes.size() >= sizeof(magic)) std::memcpy(&magic, bytes.data(), sizeof(magic));
-  return magic == kMagic;
+  return magic == kRwkvMagic;
 }
 
 std::unique_ptr<Transformer> parse_rwkv(std::string_view bytes, const std::string& where, int64_t context) {
   ByteReader in(bytes, where);
-  const Header h = read_header(in);
+  const RwkvHeader h = read_rwkv_header(in);
   check(static_cast<uint64_t>(h.layers) <= bytes.size() / static_cast<size_t>(h.width),
         "{}: {} layers of width {} are more than the file has", where, h.layers, h.width);
-  Names n(read_tensors(in, h), where);
+  RwkvNames n(read_tensors(in, h), where);
   const bool seventh = n.has("blocks.0.att.r_k"),
              fourth = n.has("blocks.0.att.time_decay") && !n.has("blocks.0.att.ln_x.weight");
   check(seventh || fourth, "{}: generations 4 and 7 of RWKV are supported, and this is neither", where);

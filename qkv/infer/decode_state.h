@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "qkv/models/transformer.h"
+#include "qkv/nn/states.h"
 
 namespace qkv {
 

@@ -5,6 +5,7 @@
 
 #include "qkv/infer/drafter.h"
 #include "qkv/models/transformer.h"
+#include "qkv/nn/states.h"
 
 namespace qkv {
 

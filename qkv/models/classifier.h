@@ -8,6 +8,7 @@
 #include "qkv/models/spec.h"
 #include "qkv/nn/context.h"
 #include "qkv/nn/linear.h"
+#include "qkv/nn/norm.h"
 #include "qkv/ops/cross_entropy.h"
 
 namespace qkv {

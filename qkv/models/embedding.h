@@ -8,6 +8,7 @@
 
 #include "qkv/models/feature_embedding.h"
 #include "qkv/models/spec.h"
+#include "qkv/nn/norm.h"
 
 namespace qkv {
 

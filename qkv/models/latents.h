@@ -7,6 +7,8 @@
 #include "qkv/models/stack.h"
 #include "qkv/nn/attention.h"
 #include "qkv/nn/feed_forward.h"
+#include "qkv/nn/linear.h"
+#include "qkv/nn/norm.h"
 
 namespace qkv {
 

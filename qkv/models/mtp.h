@@ -7,6 +7,7 @@
 #include "qkv/models/embedding.h"
 #include "qkv/models/stack.h"
 #include "qkv/models/unembedding.h"
+#include "qkv/nn/states.h"
 
 namespace qkv {
 

@@ -5,6 +5,8 @@
 
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/grid.h"
+#include "qkv/ops/relative_products.h"
+#include "qkv/ops/rotary.h"
 
 namespace qkv {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qkv/models/spec.h"
+#include "qkv/nn/parameter.h"
 #include "qkv/ops/relative_bias.h"
 
 namespace qkv {

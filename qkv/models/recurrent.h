@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "qkv/models/stack.h"
+#include "qkv/nn/linear.h"
+#include "qkv/nn/recurrence.h"
 
 namespace qkv {
 

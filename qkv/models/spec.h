@@ -7,16 +7,21 @@
 #include <type_traits>
 #include <vector>
 
-#include "qkv/batch/batch.h"
+#include "qkv/batch/output.h"
+#include "qkv/batch/pair_layout.h"
+#include "qkv/kernels/activation.h"
 #include "qkv/models/feature_spec.h"
 #include "qkv/models/latent_spec.h"
 #include "qkv/models/mixer_spec.h"
 #include "qkv/models/mtp_spec.h"
+#include "qkv/nn/adapter_spec.h"
 #include "qkv/nn/attention_spec.h"
-#include "qkv/nn/experts.h"
-#include "qkv/nn/norm.h"
-#include "qkv/nn/recurrence.h"
-#include "qkv/nn/residual.h"
+#include "qkv/nn/experts_spec.h"
+#include "qkv/nn/feed_forward_spec.h"
+#include "qkv/nn/norm_spec.h"
+#include "qkv/nn/recurrence_spec.h"
+#include "qkv/nn/residual_spec.h"
+#include "qkv/ops/recurrence_spec.h"
 
 namespace qkv {
 

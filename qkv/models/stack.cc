@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "qkv/models/mixers/mixer_place.h"
 #include "qkv/nn/attention.h"
+#include "qkv/nn/experts.h"
 #include "qkv/nn/feed_forward.h"
 #include "qkv/nn/layer_input.h"
 #include "qkv/nn/wrappers.h"

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "qkv/models/position_terms.h"
+#include "qkv/nn/residual.h"
+#include "qkv/nn/states.h"
 
 namespace qkv {
 

@@ -6,6 +6,7 @@
 
 #include "qkv/models/spec.h"
 #include "qkv/nn/linear.h"
+#include "qkv/nn/norm.h"
 #include "qkv/ops/cross_entropy.h"
 
 namespace qkv {

@@ -11,7 +11,9 @@
 #include "qkv/ops/fast_weights.h"
 #include "qkv/ops/feature_map.h"
 #include "qkv/ops/group_norm.h"
+#include "qkv/ops/hashed_attention.h"
 #include "qkv/ops/parts.h"
+#include "qkv/ops/rotary.h"
 #include "qkv/ops/rows.h"
 
 namespace qkv {

@@ -6,9 +6,10 @@
 #include <numeric>
 #include <vector>
 
-#include "qkv/nn/relative.h"
-#include "qkv/ops/hashed_attention.h"
-#include "qkv/ops/rotary.h"
+#include "qkv/kernels/pattern.h"
+#include "qkv/nn/relative_spec.h"
+#include "qkv/ops/hashed_attention_spec.h"
+#include "qkv/ops/rotary_spec.h"
 
 namespace qkv {
 

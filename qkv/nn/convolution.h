@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/nn/convolution_spec.h"
 #include "qkv/nn/linear.h"
 #include "qkv/nn/replayed_mixer.h"
 #include "qkv/ops/short_convolution.h"
@@ -30,13 +31,6 @@ class Convolution {
 
   int64_t channels_, kernel_;
   Parameter *weight_, *bias_ = nullptr;
-};
-
-struct GatedConvolutionSpec {
-  int64_t kernel = 3;
-  bool bias = false;  // both products and the convolution have one
-
-  bool operator==(const GatedConvolutionSpec&) const = default;
 };
 
 // W_o (c * conv(b * x)), with b, c and x of one linear map of the input (Liquid AI, LFM2).

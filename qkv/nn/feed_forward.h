@@ -5,31 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "qkv/nn/feed_forward_spec.h"
 #include "qkv/nn/linear.h"
 #include "qkv/nn/sublayer.h"
 #include "qkv/nn/token_shift.h"
 
 namespace qkv {
-
-// RWKV's channel mixing: a feed-forward network also reads the row before a token's.
-enum class ChannelMix : uint8_t {
-  none,
-  rwkv4,  // hidden units, and a sigmoid that multiplies the output (Peng et al. 2023, section 3.1)
-  rwkv7,  // hidden units alone (Peng et al. 2025, section 4)
-};
-
-// The shape and the options of a feed-forward network.
-struct FeedForwardSpec {
-  int64_t hidden = 0;  // d_mlp
-  Activation activation = Activation::gelu_tanh;
-  bool gated = false;  // f(W_1 X) times V X, element by element (Shazeer 2020)
-  bool bias = true;
-  int64_t hidden_layers = 1;
-  // gated: f's input is cut off above this number, V X beyond it in both directions, and V X + 1 takes the
-  // place of V X (gpt-oss). 0: off.
-  float gate_limit = 0;
-  ChannelMix channel_mix = ChannelMix::none;
-};
 
 // The hidden layer from its linear layer's output: up [N, H], or [N, 2 H] if gated -> [N, H].
 Tensor activated(const FeedForwardSpec& spec, const Tensor& up);

@@ -4,16 +4,9 @@
 #include <string>
 
 #include "qkv/nn/convolution.h"
+#include "qkv/nn/gated_delta_spec.h"
 
 namespace qkv {
-
-struct GatedDeltaSpec {
-  int64_t heads = 4, key_heads = 0;  // values', and those of queries and keys, which neighbours share
-  int64_t d_k = 0, d_v = 0;          // width of a key and of a value
-  int64_t kernel = 4;                // tokens that the convolution of queries, keys and values sees
-
-  bool operator==(const GatedDeltaSpec&) const = default;
-};
 
 // W_o (RMSnorm(y) * silu(W_z x)), head by head, with y of the gated delta rule (ops/fast_weights.h): queries
 // and keys of unit length and values of silu(conv(W x)), beta = sigmoid(W_b x), decay = -exp(A)

@@ -3,6 +3,7 @@
 #include "qkv/ops/latent.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/parts.h"
+#include "qkv/ops/rotary.h"
 
 namespace qkv {
 namespace {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/nn/adapter_spec.h"
 #include "qkv/tensor/weight.h"
 
 namespace qkv {
@@ -53,18 +54,6 @@ struct Parameter {
 
 // Numbers f32 as the parameter's initializer draws them, in the parameter's shape.
 Tensor drawn_numbers(const Parameter& p, uint64_t seed);
-
-// A low-rank adapter of rows [first_row, first_row + rows) of a weight [out, in] (Hu et al. 2022, LoRA):
-// W x becomes W x + scale B A x, with A [rank, in] and B [rows, rank].
-struct AdapterSpec {
-  std::string parameter;  // the weight's name
-  int64_t first_row = 0, rows = 0;
-  int64_t rank = 0;
-  float scale = 1;
-  float dropout = 0;  // dropout rate of A's input
-
-  bool operator==(const AdapterSpec&) const = default;
-};
 
 // One kind's parameters in one run of memory. Each view starts at a multiple of 64 bytes.
 struct Arena {

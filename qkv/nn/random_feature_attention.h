@@ -6,27 +6,11 @@
 #include <string>
 
 #include "qkv/nn/linear.h"
+#include "qkv/nn/random_feature_spec.h"
 #include "qkv/nn/replayed_mixer.h"
 #include "qkv/ops/random_features.h"
 
 namespace qkv {
-
-struct RandomFeatureSpec {
-  int64_t heads = 4;
-  int64_t count = 0;  // random vectors of a head
-  RandomMap map = RandomMap::positive;
-  bool orthogonal = true;
-  int64_t redraw = 0;  // steps of training after which they are drawn anew; 0: never
-  bool gated = false;  // earlier tokens fade by a gate of each head
-  // Queries and keys are divided by their lengths, each column then has a learned factor, and a divisor is at
-  // least 1 (Peng et al.'s published code). Fourier only.
-  bool unit = false;
-  // Added to each feature, whose exponents are taken from the largest of the sequence (Performer's published
-  // code). Positive features and both directions only; 0: off.
-  float epsilon = 0;
-
-  bool operator==(const RandomFeatureSpec&) const = default;
-};
 
 // W_o y, with y_t = sum_s (phi(q_t) . phi(k_s)) v_s / sum_s phi(q_t) . phi(k_s), whose features approximate
 // softmax attention in time that grows with the number of tokens alone (Peng et al. 2021, RFA; Choromanski et

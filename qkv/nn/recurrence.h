@@ -5,6 +5,7 @@
 #include <string>
 
 #include "qkv/nn/linear.h"
+#include "qkv/nn/recurrence_spec.h"
 #include "qkv/nn/recurrent_state.h"
 #include "qkv/nn/states.h"
 #include "qkv/ops/recurrence.h"
@@ -38,14 +39,6 @@ class Recurrence : public Remembering<RecurrentState> {
   int64_t width_;
   Linear input_;
   Parameter* state_;  // U
-};
-
-// How a recurrent decoder looks at its source.
-enum class SourceAttention : uint8_t {
-  none,      // no attention: only its first state depends on the source (Sutskever et al. 2014)
-  additive,  // before each step, by its last state (Bahdanau et al. 2015)
-  dot,    // after each step, at the whole source (Luong et al. 2015, global attention with the score "dot")
-  local,  // after each step, around a place that it predicts (the same, local-p)
 };
 
 // The context vectors of a recurrent decoder.

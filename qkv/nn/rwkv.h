@@ -6,15 +6,10 @@
 
 #include "qkv/nn/linear.h"
 #include "qkv/nn/replayed_mixer.h"
+#include "qkv/nn/rwkv_spec.h"
 #include "qkv/nn/token_shift.h"
 
 namespace qkv {
-
-struct Rwkv4Spec {
-  int64_t inner = 0;  // channels of keys, values and receptances
-
-  bool operator==(const Rwkv4Spec&) const = default;
-};
 
 // W_o (sigmoid(r) * wkv(k, v)), with r, k and v linear maps of a token's row and the one before it, mixed
 // (Peng et al. 2023, RWKV, section 3.1).
@@ -37,14 +32,6 @@ class Rwkv4 : public ReplayedMixer {
   Linear k_, v_, r_;
   Parameter *log_rate_, *bonus_;
   Linear out_;
-};
-
-struct Rwkv7Spec {
-  int64_t heads = 0;
-  // Widths between the two maps that decays, rates, parts of the first layer's values, and gates come from.
-  int64_t decay_rank = 0, rate_rank = 0, value_rank = 0, gate_rank = 0;
-
-  bool operator==(const Rwkv7Spec&) const = default;
 };
 
 // W_o (g * (norm(y) + (r . (k * bonus)) v)), with y of each head's matrix S (ops/fast_weights.h): it fades by

@@ -5,19 +5,9 @@
 #include <string>
 
 #include "qkv/nn/convolution.h"
+#include "qkv/nn/state_space_spec.h"
 
 namespace qkv {
-
-struct MambaSpec {
-  int64_t inner = 0;   // channels
-  int64_t state = 16;  // numbers of state a channel
-  int64_t rank = 0;    // width of what steps are made of
-  int64_t kernel = 4;
-  bool bias = false, convolution_bias = true;  // both products have one; the convolution has
-  bool norms = false;                          // RMSNorm of what steps, B and C are made of (Jamba)
-
-  bool operator==(const MambaSpec&) const = default;
-};
 
 // W_o (y * silu(z)), with [x, z] = W_in of the input, u = silu(conv(x)), [r, B, C] = W_u u, steps
 // softplus(W_r r + b) and y of the selective scan of u (Gu & Dao 2023, section 3.4).
@@ -43,17 +33,6 @@ class Mamba : public ReplayedMixer {
   Parameter *step_bias_, *log_rate_, *skip_;
   Parameter *step_norm_ = nullptr, *b_norm_ = nullptr, *c_norm_ = nullptr;
   Linear out_;
-};
-
-struct Mamba2Spec {
-  int64_t heads = 0, head_width = 64;
-  int64_t state = 128;  // numbers of state a channel
-  int64_t groups = 1;   // B and C, which neighbouring heads share
-  int64_t kernel = 4;
-  bool bias = false, convolution_bias = true;  // both products have one; the convolution has
-  float step_low = 0, step_high = 0;           // limits of steps; high 0: none
-
-  bool operator==(const Mamba2Spec&) const = default;
 };
 
 // W_o RMSnorm(y * silu(z)), with [z, x B C, steps] = W_in of the input, x, B and C after silu(conv(.)), and y

@@ -6,16 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "qkv/ops/experts_spec.h"
 #include "qkv/tensor/indices.h"
 #include "qkv/tensor/weight.h"
 
 namespace qkv {
-
-// How a router's logits become affinities.
-enum class RouterScore : uint8_t {
-  softmax,  // over the experts
-  sigmoid,  // each expert on its own (DeepSeek-V3)
-};
 
 // How a token's experts are chosen.
 struct ChoiceOptions {

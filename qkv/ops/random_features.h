@@ -3,15 +3,10 @@
 
 #include <span>
 
+#include "qkv/ops/random_features_spec.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
-
-// With w_1, ..., w_m of the standard normal distribution, phi(x) . phi(y) is e^(x . y) on average:
-enum class RandomMap : uint8_t {
-  fourier,  // phi = e^(|x|^2 / 2) m^(-1/2) [cos w_j . x, sin w_j . x] (Rahimi & Recht 2007; Peng et al. 2021)
-  positive,  // phi = e^(-|x|^2 / 2) m^(-1/2) e^(w_j . x) (Choromanski et al. 2021, lemma 1)
-};
 
 // The features of each head without a factor that they share, and its logarithm.
 struct RandomFeatures {

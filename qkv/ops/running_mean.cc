@@ -14,7 +14,7 @@ constexpr int64_t kColumns = 64;  // columns per task
 
 // Calls f(s, begin, end) for the columns [begin, end) of each sequence s, until all columns are covered.
 template <typename F>
-void for_columns(int64_t sequences, int64_t width, const F& f) {
+void for_sequences_and_columns(int64_t sequences, int64_t width, const F& f) {
   const int64_t parts = (width + kColumns - 1) / kColumns;
   parallel_for(sequences * parts, 1, [&](int64_t task, int64_t last) {
     for (; task < last; ++task) {
@@ -38,7 +38,7 @@ class RunningMeanNode : public Node {
     with_float_type("running_mean", dy.dtype(), [&]<typename T>(T) {
       const T* from = dy.data<T>();
       T* to = dx.mutable_data<T>();
-      for_columns(std::ssize(offsets_) - 1, width_, [&](int64_t s, int64_t begin, int64_t end) {
+      for_sequences_and_columns(std::ssize(offsets_) - 1, width_, [&](int64_t s, int64_t begin, int64_t end) {
         float sums[kColumns] = {};
         const int64_t before = counts_.empty() ? 0 : counts_[s];
         for (int64_t r = offsets_[s + 1] - 1; r >= offsets_[s]; --r) {
@@ -76,7 +76,7 @@ RunningMean running_mean(const Tensor& x, std::span<const int32_t> offsets, cons
     const T* from = x.data<T>();
     T* to = out.mean.mutable_data<T>();
     float* kept = first.defined() ? out.sums.mutable_data<float>() : nullptr;
-    for_columns(sequences, width, [&](int64_t s, int64_t begin, int64_t end) {
+    for_sequences_and_columns(sequences, width, [&](int64_t s, int64_t begin, int64_t end) {
       float sums[kColumns] = {};
       int64_t n = 0;
       if (first.defined()) {

@@ -6,18 +6,10 @@
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/softplus.h"
 
 namespace qkv {
 namespace {
-
-// ln(1 + e^x); x itself where that is the same number.
-float softplus(float x) {
-  constexpr float kSame = 20;
-  return x > kSame ? x : std::log1p(std::exp(x));
-}
-float sigmoid(float x) {
-  return 1 / (1 + std::exp(-x));
-}
 
 class TimeStepsNode : public Node {
  public:

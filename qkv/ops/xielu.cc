@@ -4,19 +4,13 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/softplus.h"
 
 namespace qkv {
 namespace {
 
 constexpr float kBeta = 0.5F;
 constexpr int64_t kGrain = 1 << 12;  // elements of a part: each part's sum is one number
-
-float softplus(float a) {
-  return a > 20 ? a : std::log1p(std::exp(a));
-}
-float sigmoid(float a) {
-  return 1 / (1 + std::exp(-a));
-}
 
 // The growth of the slope on each side, and its derivatives by alpha_p and alpha_n.
 struct Growth {

@@ -8,10 +8,6 @@
 
 namespace qkv {
 
-double decimal(float x) {
-  return std::stod(fmt::format("{}", x));
-}
-
 float float_from_f16(uint16_t h) {
   const uint32_t sign = uint32_t{h & 0x8000u} << 16, exponent = h >> 10 & 31, fraction = h & 0x3FFu;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);

@@ -87,9 +87,6 @@ inline constexpr DType dtype_of<int64_t> = DType::i64;
 template <>
 inline constexpr DType dtype_of<int32_t> = DType::i32;
 
-// The double that a float's shortest decimal form denotes, so that 0.1f is written as 0.1.
-double decimal(float x);
-
 // f16 is a storage format only: expanded to f32 when a file is read.
 float float_from_f16(uint16_t bits);
 // The bits of a number that f16 can hold; nothing for others.

@@ -1,6 +1,8 @@
 // A weight of a linear layer or a table, whatever the type in which it is stored.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <span>
 #include <utility>
 #include <vector>

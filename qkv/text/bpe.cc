@@ -180,7 +180,7 @@ std::optional<std::string> parse_mark(const JsonField& field, std::string_view k
   return mark->string();
 }
 
-BpeOptions parse_options(const JsonField& field) {
+BpeOptions parse_bpe_options(const JsonField& field) {
   BpeOptions options;
   if (const auto dropout = field.find("dropout")) {
     options.dropout = dropout->number();
@@ -234,7 +234,7 @@ std::vector<Merge> parse_merges(const JsonField& field, const Vocabulary& vocabu
 Bpe::Bpe(const JsonField& field)
     : vocabulary_(field["vocab"]),
       merges_(parse_merges(field["merges"], vocabulary_)),
-      options_(parse_options(field)) {
+      options_(parse_bpe_options(field)) {
   prepare(field["merges"].place());
 }
 

@@ -369,7 +369,7 @@ class Precompiled : public Normalizer {
 };
 
 // Every byte becomes its character in the byte alphabet.
-class ByteLevel : public Normalizer {
+class ByteLevelNormalizer : public Normalizer {
  public:
   AlignedText normalize(AlignedText text) const override {
     const std::string_view in = text.view();
@@ -432,7 +432,7 @@ std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   if (type == "Nmt") return std::make_unique<Nmt>();
   if (type == "Replace") return std::make_unique<ReplaceNormalizer>(field);
-  if (type == "ByteLevel") return std::make_unique<ByteLevel>();
+  if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<Normalizer>> stages;

@@ -13,9 +13,9 @@
 namespace qkv::text {
 namespace {
 
-class ByteLevel : public PreTokenizer {
+class ByteLevelWords : public PreTokenizer {
  public:
-  explicit ByteLevel(const JsonField& field)
+  explicit ByteLevelWords(const JsonField& field)
       : add_prefix_space_(field["add_prefix_space"].boolean()),
         trim_offsets_(field["trim_offsets"].boolean()),
         use_regex_(field.boolean_or("use_regex", true)) {}
@@ -570,7 +570,7 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
       "Metaspace", "ByteLevel",   "Whitespace",         "WhitespaceSplit", "BertPreTokenizer", "Split",
       "Digits",    "Punctuation", "CharDelimiterSplit", "UnicodeScripts",  "Sequence"};
   const std::string& type = field["type"].string();
-  if (type == "ByteLevel") return std::make_unique<ByteLevel>(field);
+  if (type == "ByteLevel") return std::make_unique<ByteLevelWords>(field);
   if (type == "UnicodeScripts") return std::make_unique<UnicodeScripts>();
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();

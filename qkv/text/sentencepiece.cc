@@ -10,12 +10,12 @@
 #include "qkv/base/json_value.h"
 #include "qkv/text/best_path.h"
 #include "qkv/text/unicode.h"
+#include "qkv/text/word_mark.h"
 
 namespace qkv::text {
 namespace {
 
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, which stands for a space
-constexpr float kUnknownPenalty = 10;               // below the lowest score
+constexpr float kUnknownPenalty = 10;  // below the lowest score
 
 using Prefix = SentencePieceOptions::Prefix;
 
@@ -33,8 +33,8 @@ size_t longest_match(const Trie& trie, std::string_view text) {
 
 // End of the word at `begin`: the next mark that follows another character.
 size_t word_end(std::string_view text, size_t begin) {
-  while (text.substr(begin).starts_with(kMark)) begin += kMark.size();
-  return std::min(text.find(kMark, begin), text.size());
+  while (text.substr(begin).starts_with(kWordMark)) begin += kWordMark.size();
+  return std::min(text.find(kWordMark, begin), text.size());
 }
 
 Token token_of(TokenId id, size_t begin, size_t end) {
@@ -101,7 +101,7 @@ void SentencePiece::tokenize(const PieceList& list, std::vector<Token>& out) con
     }
     const bool first =
         options_.prefix == Prefix::kFirst && list.text.source_range({begin, begin + 1}).begin == 0;
-    if (first || text.starts_with(' ') || text.starts_with(kMark)) {
+    if (first || text.starts_with(' ') || text.starts_with(kWordMark)) {
       encode_after_unknown(sentence, first, out);
     } else {
       encode(sentence, false, out);
@@ -126,7 +126,7 @@ void SentencePiece::encode_after_unknown(const AlignedText& sentence, bool add_p
                                          std::vector<Token>& out) const {
   const std::string& unknown = *vocabulary_.token(unk_);
   Rewriter with_unknown(sentence);
-  with_unknown.replace({0, 0}, add_prefix ? unknown + std::string(kMark) : unknown);
+  with_unknown.replace({0, 0}, add_prefix ? unknown + std::string(kWordMark) : unknown);
   with_unknown.keep({0, sentence.view().size()});
   std::vector<Token> alone, tokens;
   encode(AlignedText(unknown, 0), false, alone);
@@ -142,7 +142,7 @@ size_t SentencePiece::user_defined_length(std::string_view text) const {
 // Does what the library's Normalizer does. User-defined pieces stay unchanged.
 AlignedText SentencePiece::normalize(const AlignedText& text, bool add_prefix) const {
   const std::string_view in = text.view();
-  const std::string_view space = contents_.escape_whitespaces ? kMark : " ";
+  const std::string_view space = contents_.escape_whitespaces ? kWordMark : " ";
   const bool single = contents_.remove_extra_whitespaces;
   const auto rule_at = [&](size_t i) -> Charsmap::Rule {
     const std::string_view rest = in.substr(i);
@@ -327,7 +327,7 @@ std::vector<Token> SentencePiece::merge_sentence(std::string_view text) const {
 std::vector<Token> SentencePiece::segment_words(std::string_view text) const {
   std::vector<Token> tokens;
   for (size_t begin = 0; begin < text.size();) {
-    const size_t next = text.find(kMark, begin + 1), end = next == text.npos ? text.size() : next;
+    const size_t next = text.find(kWordMark, begin + 1), end = next == text.npos ? text.size() : next;
     const TokenId id = vocabulary_.find(text.substr(begin, end - begin));
     tokens.push_back(token_of(id == kNoToken ? unk_ : id, begin, end));
     begin = end;
@@ -362,16 +362,16 @@ std::vector<Token> SentencePiece::split_digit_commas(std::string_view text,
       continue;
     }
     std::string digits(piece.substr(0, piece.size() - 1));
-    for (size_t at; (at = digits.find(kMark)) != digits.npos;) digits.erase(at, kMark.size());
+    for (size_t at; (at = digits.find(kWordMark)) != digits.npos;) digits.erase(at, kWordMark.size());
     const AlignedText normal = normalize(AlignedText(digits, 0), contents_.add_dummy_prefix);
     const size_t first = result.size();
     for (const Token& part : pieces_of(normal.view())) {
       const std::string_view spelling = normal.view().substr(part.begin, part.end - part.begin);
       TokenId id = part.id;
-      if (result.size() == first && !piece.starts_with(kMark) && spelling.starts_with(kMark) &&
+      if (result.size() == first && !piece.starts_with(kWordMark) && spelling.starts_with(kWordMark) &&
           part.begin == 0) {
-        if (spelling.size() == kMark.size()) continue;
-        id = vocabulary_.find(spelling.substr(kMark.size()));
+        if (spelling.size() == kWordMark.size()) continue;
+        id = vocabulary_.find(spelling.substr(kWordMark.size()));
       }
       result.push_back({id == kNoToken ? unk_ : id, token.begin, token.end - 1});
     }

@@ -6,11 +6,10 @@
 #include "qkv/base/json_value.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/unicode.h"
+#include "qkv/text/word_mark.h"
 
 namespace qkv::text {
 namespace {
-
-constexpr std::string_view kMark = "\xE2\x96\x81";
 
 // The text without white space at both ends.
 std::string stripped(std::string_view text) {
@@ -30,10 +29,10 @@ std::string stripped(std::string_view text) {
 std::string with_spaces(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
-    const size_t mark = std::min(text.find(kMark, i), text.size());
+    const size_t mark = std::min(text.find(kWordMark, i), text.size());
     result += text.substr(i, mark - i);
     if (mark < text.size()) result += ' ';
-    i = mark + kMark.size();
+    i = mark + kWordMark.size();
   }
   return result;
 }
@@ -100,7 +99,7 @@ std::string SentencePieceDecoder::decode_around_special(std::vector<std::string>
   }
   const bool llama = style_ == Style::kLlama || style_ == Style::kLlamaLegacy;
   const bool drops_mark = style_ != Style::kAlbert;
-  if (drops_mark && !tokens.empty() && tokens[0].starts_with(kMark)) tokens[0].erase(0, kMark.size());
+  if (drops_mark && !tokens.empty() && tokens[0].starts_with(kWordMark)) tokens[0].erase(0, kWordMark.size());
   std::string text;
   std::vector<std::string> between;
   bool after_special = false;
@@ -113,7 +112,7 @@ std::string SentencePieceDecoder::decode_around_special(std::vector<std::string>
       after_special = true;
       continue;
     }
-    if (llama && after_special && i == 1 && !tokens[i].starts_with(kMark)) text += ' ';
+    if (llama && after_special && i == 1 && !tokens[i].starts_with(kWordMark)) text += ' ';
     between.push_back(tokens[i]);
     after_special = false;
   }
@@ -154,8 +153,8 @@ std::string SentencePieceDecoder::decode_pieces(const std::vector<std::string>& 
       continue;
     }
     std::string_view rest = piece;
-    if (at_start && (add_dummy_prefix_ || remove_extra_whitespaces_) && rest.starts_with(kMark)) {
-      rest.remove_prefix(kMark.size());
+    if (at_start && (add_dummy_prefix_ || remove_extra_whitespaces_) && rest.starts_with(kWordMark)) {
+      rest.remove_prefix(kWordMark.size());
       start_seen = !remove_extra_whitespaces_;
     }
     text += with_spaces(rest);

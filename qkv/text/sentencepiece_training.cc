@@ -10,8 +10,8 @@
 namespace qkv::text {
 namespace {
 
-constexpr size_t kLongestSentence = 4096;   // bytes; the library skips longer sentences
-constexpr size_t kProgressBytes = 1 << 24;  // bytes of text
+constexpr size_t kLongestSentence = 4096;           // bytes; the library skips longer sentences
+constexpr size_t kSentenceProgressBytes = 1 << 24;  // bytes of text
 
 // The lines of some texts. Long lines are cut before a space if they have one.
 class Sentences : public sentencepiece::SentenceIterator {
@@ -38,7 +38,7 @@ class Sentences : public sentencepiece::SentenceIterator {
     const size_t length = line <= kLongestSentence ? line : cut(rest);
     sentence_ = rest.substr(0, length);
     const size_t taken = length == line ? length + 1 : length;
-    if (training_.progress && (given_ + taken) / kProgressBytes != given_ / kProgressBytes)
+    if (training_.progress && (given_ + taken) / kSentenceProgressBytes != given_ / kSentenceProgressBytes)
       training_.progress(std::min(given_ + taken, total_), total_);
     at_ += taken;
     given_ += taken;

@@ -12,7 +12,7 @@
 namespace qkv::text {
 namespace {
 
-constexpr double kUnknownPenalty = 10;  // below the lowest score
+constexpr double kUnknownBelow = 10;  // below the lowest score
 
 }  // namespace
 
@@ -27,7 +27,7 @@ Unigram::Unigram(const JsonField& field) : byte_fallback_(field.boolean_or("byte
     scores_.push_back(entry.at(1).number());
     unk_score_ = i == 0 ? scores_[0] : std::min(unk_score_, scores_[i]);
   }
-  unk_score_ -= kUnknownPenalty;
+  unk_score_ -= kUnknownBelow;
   if (const auto unk = field.find("unk_id"))
     unk_ = static_cast<TokenId>(unk->integer(0, static_cast<int64_t>(scores_.size()) - 1));
   trie_ = trie_of(vocabulary_);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostCharacters = 1'000'000;  // upper bound of max_input_chars_per_word in a file
 
-WordPieceOptions parse_options(const JsonField& field) {
+WordPieceOptions parse_word_piece_options(const JsonField& field) {
   WordPieceOptions options;
   options.unk_token = field.string_or("unk_token", options.unk_token);
   options.continuing_subword_prefix =
@@ -31,7 +31,8 @@ WordPiece::WordPiece(Vocabulary vocabulary, WordPieceOptions options)
       continuing_(trie_.walk(Trie::kRoot, options_.continuing_subword_prefix)),
       unk_(vocabulary_.find(options_.unk_token)) {}
 
-WordPiece::WordPiece(const JsonField& field) : WordPiece(Vocabulary(field["vocab"]), parse_options(field)) {}
+WordPiece::WordPiece(const JsonField& field)
+    : WordPiece(Vocabulary(field["vocab"]), parse_word_piece_options(field)) {}
 
 void WordPiece::tokenize(const PieceList& list, std::vector<Token>& out) const {
   out.reserve(out.size() + list.pieces.size());

@@ -35,15 +35,15 @@ int widest(const std::vector<std::string>& texts) {
 }
 
 // The measures of a panel.
-struct Place {
+struct PicturePlace {
   int cell_width, cell_height, left, top;  // left, top: of the cells, within the panel
   int width, height;
 };
 
-Place place_of(const Panel& p) {
+PicturePlace picture_place_of(const Panel& p) {
   const auto rows = static_cast<int>(p.values.size()),
              columns = static_cast<int>(p.values.empty() ? 0 : p.values[0].size());
-  Place out{};
+  PicturePlace out{};
   int text = 0;
   for (const auto& row : p.texts) text = std::max(text, widest(row));
   const bool words = text > 0;
@@ -59,7 +59,7 @@ Place place_of(const Panel& p) {
   return out;
 }
 
-void draw(const Panel& p, const Place& at, int x, int y, std::string& out) {
+void draw(const Panel& p, const PicturePlace& at, int x, int y, std::string& out) {
   double most = p.full;
   for (const auto& row : p.values)
     for (const double v : row)
@@ -171,7 +171,7 @@ std::string draw_panels(const std::vector<Panel>& panels) {
     check(!p.values.empty() && !p.values[0].empty(), "picture: '{}' has no numbers", p.title);
     for (const auto& row : p.values)
       check(row.size() == p.values[0].size(), "picture: rows of '{}' differ in length", p.title);
-    const Place at = place_of(p);
+    const PicturePlace at = picture_place_of(p);
     if (x > 0 && x + at.width > kWidth) {
       x = 0;
       y += line + kGap;

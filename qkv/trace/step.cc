@@ -9,13 +9,13 @@ namespace qkv {
 namespace {
 
 // A value's place: its stack, its block if it is of one, and the rest of its name.
-struct Place {
+struct StepPlace {
   std::string stack, rest;
   int64_t layer = -1;
 };
 
-Place place_of(std::string_view name) {
-  Place place;
+StepPlace place_of(std::string_view name) {
+  StepPlace place;
   for (const std::string_view stack : {"encoder", "decoder"})
     if (name.starts_with(stack) && (name.size() == stack.size() || name[stack.size()] == '.')) {
       place.stack = stack;
@@ -45,7 +45,7 @@ bool is_as_printed(const ModelSpec& spec) {
 
 // The line of the algorithm that computes a part of a block: "attention", "cross_attention" or
 // "feed_forward", or the norm of one of them.
-std::optional<int> line_of(const ModelSpec& spec, const Place& place, std::string_view part, bool norm) {
+std::optional<int> line_of(const ModelSpec& spec, const StepPlace& place, std::string_view part, bool norm) {
   const int algorithm = algorithm_number(spec);
   const bool pre = algorithm == 10, feed_forward = part == "feed_forward";
   if (pre) return (feed_forward ? 7 : 5) + (norm ? 0 : 1);
@@ -169,7 +169,7 @@ Step step_of_feed_forward(const Where& at, const std::string& of, const std::str
 }
 
 // A value of a block.
-Step step_in_block(const ModelSpec& model, const Place& place) {
+Step step_in_block(const ModelSpec& model, const StepPlace& place) {
   const bool two = model.architecture == Architecture::encoder_decoder, encoder = place.stack == "encoder";
   const ModelSpec spec = encoder && two ? model.encoder_spec() : model;
   const size_t dot = place.rest.find('.');
@@ -235,7 +235,7 @@ Step step_of_embedding(const ModelSpec& spec, const std::string& stack, const st
 }  // namespace
 
 Step step_of(const ModelSpec& spec, std::string_view name) {
-  const Place place = place_of(name);
+  const StepPlace place = place_of(name);
   Step step{std::string(name)};
   if (place.layer >= 0 && spec.has_blocks()) {
     step = step_in_block(spec, place);

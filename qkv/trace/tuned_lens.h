@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "qkv/models/transformer.h"
-#include "qkv/train/optim/optimizer.h"
+#include "qkv/optim/optimizer.h"
 
 namespace qkv {
 

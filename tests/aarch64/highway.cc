@@ -7,10 +7,5 @@ namespace hwy {
 int64_t SupportedTargets() {
   return HWY_STATIC_TARGET;
 }
-void SetSupportedTargetsForTest(int64_t) {}
-ChosenTarget& GetChosenTarget() {
-  static ChosenTarget target;
-  return target;
-}
 
 }  // namespace hwy

@@ -7,7 +7,7 @@
 
 #include "formal/gradient.h"
 #include "formal/objectives.h"
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 #include "tests/formal/engine_case.h"
 
 namespace qkv {

@@ -8,7 +8,7 @@
 #include "formal/training.h"
 #include "formal/transformer.h"
 #include "qkv/infer/generate.h"
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 #include "tests/formal/engine_case.h"
 
 namespace qkv {

@@ -1,12 +1,12 @@
 // Every optimizer of the engine against its printed formula, over steps with changing gradients and rates.
-// Covers: qkv/train/optim/adafactor.cc
+// Covers: qkv/optim/adafactor.cc
 #include "formal/optimizers.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "qkv/train/optim/optimizer.h"
+#include "qkv/optim/optimizer.h"
 
 namespace qkv {
 namespace {

@@ -14,7 +14,7 @@
 #include "qkv/io/clip_dir.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/ops/elementwise.h"
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 #include "tests/fuzz/shape_forward.h"
 #include "tests/fuzz/shape_mutations.h"
 

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> albert_weights(const ModelSpec& s) {
   WeightNames n;
   add_bert_embeddings(n, s, "albert");
   n.linear("embedding.projection", "albert.encoder.embedding_hidden_mapping_in");
@@ -63,7 +63,7 @@ const Family& albert_family() {
       [](const ModelSpec& s) {
         return is_bert(s) && s.architecture == Architecture::encoder && s.layer_groups > 0;
       },
-      weights,
+      albert_weights,
       "albert.",
       [](const ModelSpec& s, const std::string& name) {
         return name.ends_with("embeddings.position_ids") || name == "predictions.decoder.bias" ||

@@ -16,7 +16,7 @@ bool is_bert_of_distances(ModelSpec s) {
          r.distance == s.context - 1;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> bert_weights(const ModelSpec& s) {
   std::vector<WeightName> all = weights_named_as_bert(s);
   for (WeightName& name : all)
     if (tells_next(s) && name.file.starts_with("classifier.")) {
@@ -34,7 +34,7 @@ const Family& bert_family() {
       [](const JsonField& c) { return read_bert_like(c, "Bert", 0); },
       [](const ModelSpec& s) { return write_bert_like(s, "bert", "Bert", 0); },
       [](const ModelSpec& s) { return (is_bert(s) || is_bert_of_distances(s)) && s.segments > 0; },
-      weights,
+      bert_weights,
       "bert.",
       is_extra_in_bert};
   return family;

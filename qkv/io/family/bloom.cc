@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_bloom(const JsonField& c) {
   // Older files have other names.
   const auto name = [&](const char* usual, const char* other) { return c.find(other) ? other : usual; };
   ModelSpec s = read_gpt_like(c, {name("hidden_size", "n_embed"), name("n_layer", "num_hidden_layers"),
@@ -21,7 +21,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_bloom(const ModelSpec& s) {
   OrderedJson c = write_gpt_like(s, "bloom", "BloomForCausalLM", {"hidden_size", "n_layer", "n_head"});
   c["seq_length"] = s.context;
   c["layer_norm_epsilon"] = decimal(s.norm_epsilon);
@@ -30,7 +30,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> bloom_weights(const ModelSpec& s) {
   GptBlockNames block = megatron_block("self_attention");
   block.grouped = true;
   WeightNames n =
@@ -43,7 +43,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& bloom_family() {
-  static const Family family = gpt_like("bloom", "BloomForCausalLM", read_config, write_config, weights);
+  static const Family family = gpt_like("bloom", "BloomForCausalLM", read_bloom, write_bloom, bloom_weights);
   return family;
 }
 

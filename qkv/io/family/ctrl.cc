@@ -6,9 +6,9 @@
 namespace qkv {
 namespace {
 
-constexpr DropoutKeys kDropouts = {.embedding = "embd_pdrop", .residual = "resid_pdrop"};
+constexpr DropoutKeys kCtrlDropouts = {.embedding = "embd_pdrop", .residual = "resid_pdrop"};
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_ctrl(const JsonField& c) {
   ModelSpec s = read_gpt_like(c, kGpt2Sizes);
   s.context = c["n_positions"].integer(1, kMost);
   s.hidden = c["dff"].integer(0, kMost);
@@ -18,20 +18,20 @@ ModelSpec read_config(const JsonField& c) {
         "{}: layer_norm_epsilon: only 1e-06 is supported, which the blocks have", c.place());
   s.positions = Positions::sinusoidal_halves;
   s.embedding_scaled = s.unembedding_bias = true;
-  read_dropouts(c, kDropouts, 0.1F, s);
+  read_dropouts(c, kCtrlDropouts, 0.1F, s);
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_ctrl(const ModelSpec& s) {
   OrderedJson c = write_gpt_like(s, "ctrl", "CTRLLMHeadModel", kGpt2Sizes);
   c["n_positions"] = s.context;
   c["dff"] = s.hidden;
   c["layer_norm_epsilon"] = decimal(s.norm_epsilon);
-  write_dropouts(s, kDropouts, c);
+  write_dropouts(s, kCtrlDropouts, c);
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> ctrl_weights(const ModelSpec& s) {
   const std::string a = "multi_head_attention.";
   WeightNames n = weights_named_as_gpt(
       s,
@@ -46,7 +46,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 const Family& ctrl_family() {
   static const Family family =
-      gpt_like("ctrl", "CTRLLMHeadModel", read_config, write_config, weights, "transformer.", "classifier");
+      gpt_like("ctrl", "CTRLLMHeadModel", read_ctrl, write_ctrl, ctrl_weights, "transformer.", "classifier");
   return family;
 }
 

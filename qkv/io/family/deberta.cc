@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_deberta(const JsonField& c) {
   check(!c.boolean_or("talking_head", false), "{}: talking_head: only false is supported", c.place());
   ModelSpec s = read_deberta(c, "Deberta");
   check(s.problem != Problem::multiple_choice,
@@ -17,7 +17,8 @@ ModelSpec read_config(const JsonField& c) {
 }
 
 // One tensor has the rows of each head's query, key and value in turn, without biases.
-void add_attention(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file) {
+void add_deberta_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,
+                           const std::string& file) {
   const RelativeSpec& r = s.attention.relative;
   const int64_t d = s.attention.d_qk;
   n.tensor(engine + "qkv.weight", file + "in_proj.weight");
@@ -38,8 +39,8 @@ void add_attention(WeightNames& n, const ModelSpec& s, const std::string& engine
 
 const Family& deberta_family() {
   static const Family family = deberta_like(
-      "deberta", read_config, [](const ModelSpec& s) { return write_deberta(s, "deberta", "Deberta"); },
-      [](const ModelSpec& s) { return deberta_stack(s, add_attention).all; });
+      "deberta", read_deberta, [](const ModelSpec& s) { return write_deberta(s, "deberta", "Deberta"); },
+      [](const ModelSpec& s) { return deberta_stack(s, add_deberta_attention).all; });
   return family;
 }
 

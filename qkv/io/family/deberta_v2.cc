@@ -8,7 +8,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_deberta_v2(const JsonField& c) {
   check(c.integer_or("conv_kernel_size", 0, 0, kMost) == 0, "{}: conv_kernel_size: only 0 is supported",
         c.place());
   check(c.boolean_or("legacy", true), "{}: legacy: only true is supported", c.place());
@@ -23,7 +23,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_deberta_v2(const ModelSpec& s) {
   const RelativeSpec& r = s.attention.relative;
   OrderedJson config = write_deberta(s, "deberta-v2", "DebertaV2");
   config["position_buckets"] = r.buckets > 0 ? r.buckets : -1;
@@ -32,7 +32,8 @@ OrderedJson write_config(const ModelSpec& s) {
   return config;
 }
 
-void add_attention(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file) {
+void add_deberta_v2_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,
+                              const std::string& file) {
   const RelativeSpec& r = s.attention.relative;
   n.parts(engine + "qkv", {file + "query_proj", file + "key_proj", file + "value_proj"},
           {s.width, s.width, s.width});
@@ -43,9 +44,9 @@ void add_attention(WeightNames& n, const ModelSpec& s, const std::string& engine
 }  // namespace
 
 const Family& deberta_v2_family() {
-  static const Family family = deberta_like("deberta-v2", read_config, write_config, [](const ModelSpec& s) {
-    return deberta_stack(s, add_attention).all;
-  });
+  static const Family family =
+      deberta_like("deberta-v2", read_deberta_v2, write_deberta_v2,
+                   [](const ModelSpec& s) { return deberta_stack(s, add_deberta_v2_attention).all; });
   return family;
 }
 

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_distilbert(const JsonField& c) {
   ModelSpec s =
       bert_spec(c["vocab_size"].integer(0, kMost), c["max_position_embeddings"].integer(0, kMost),
                 c["dim"].integer(0, kMost), c["n_layers"].integer(0, kMost), c["n_heads"].integer(0, kMost));
@@ -27,7 +27,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_distilbert(const ModelSpec& s) {
   OrderedJson c = {{"model_type", "distilbert"},
                    {"architectures", {"DistilBert" + head_name(s)}},
                    {"vocab_size", s.vocab_size},
@@ -49,7 +49,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> distilbert_weights(const ModelSpec& s) {
   WeightNames n;
   add_bert_embeddings(n, s, "distilbert");
   for (int64_t l = 0; l < s.layers; ++l) {
@@ -77,12 +77,12 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& distilbert_family() {
   static const Family family = {
       "distilbert",
-      read_config,
-      write_config,
+      read_distilbert,
+      write_distilbert,
       [](const ModelSpec& s) {
         return is_bert(s) && s.architecture == Architecture::encoder && s.segments == 0;
       },
-      weights,
+      distilbert_weights,
       "distilbert.",
       [](const ModelSpec& s, const std::string& name) {
         return (s.tied && name == "vocab_projector.weight") || name.ends_with("position_ids");

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> electra_weights(const ModelSpec& s) {
   WeightNames n = bert_stack(s, "electra");
   if (s.embedding_width > 0) n.linear("embedding.projection", "electra.embeddings_project");
   if (s.output == Output::token_classes && s.pooler) {  // detects replaced tokens
@@ -73,7 +73,7 @@ const Family& electra_family() {
                (s.embedding_width > 0 || s.family == "electra" ||
                 (s.output == Output::token_classes && s.pooler));
       },
-      weights,
+      electra_weights,
       "electra.",
       [](const ModelSpec& s, const std::string& name) {
         return name.ends_with("embeddings.position_ids") || (s.tied && name == "generator_lm_head.weight");

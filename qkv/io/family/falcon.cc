@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_falcon(const JsonField& c) {
   ModelSpec s = read_gpt_like(c, kUsualSizes);
   s.context = c.integer_or("max_position_embeddings", 2048, 1, kMost);
   s.hidden = c.integer_or("ffn_hidden_size", 4 * s.width, 0, kMost);
@@ -34,7 +34,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_falcon(const ModelSpec& s) {
   OrderedJson c = write_gpt_like(s, "falcon", "FalconForCausalLM", kUsualSizes);
   const bool multi_query = s.attention.kv_heads == 1 && s.branches != Branches::parallel;
   const bool grouped = s.branches == Branches::parallel ||
@@ -56,7 +56,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> falcon_weights(const ModelSpec& s) {
   GptBlockNames block = megatron_block("self_attention");
   if (s.branches == Branches::parallel)
     block.norm = "ln_attn", block.second_norm = "ln_mlp";
@@ -69,7 +69,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& falcon_family() {
-  static const Family family = gpt_like("falcon", "FalconForCausalLM", read_config, write_config, weights);
+  static const Family family =
+      gpt_like("falcon", "FalconForCausalLM", read_falcon, write_falcon, falcon_weights);
   return family;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/base/error.h"
 #include "qkv/io/family/family.h"
 
 namespace qkv {

@@ -53,7 +53,7 @@ std::string kind_name(bool windowed, bool reused) {
 }
 
 // The kinds of layers: with a window or without, and with keys of their own or those of an earlier layer.
-void read_layers(const JsonField& c, ModelSpec& s) {
+void read_gemma4_layers(const JsonField& c, ModelSpec& s) {
   std::vector<bool> windowed = read_windowed(c, s.layers, [](int64_t l) { return (l + 1) % 6 != 0; });
   if (!windowed.empty()) windowed.back() = false;  // whatever the file says
   const int64_t sharing = c.integer_or("num_kv_shared_layers", 0, 0, kMost);
@@ -112,7 +112,7 @@ ModelSpec read(const JsonField& c) {
     check(rows == s.vocab_size, "{}: vocab_size_per_layer_input: expected vocab_size {}, got {}", c.place(),
           s.vocab_size, rows);
   }
-  read_layers(c, s);
+  read_gemma4_layers(c, s);
   return s;
 }
 
@@ -149,7 +149,7 @@ OrderedJson write(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> gemma4_text_weights(const ModelSpec& s) {
   WeightNames n{gemma2_family().weights(s), false};
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string e = fmt::format("decoder.block.{}.", l), f = fmt::format("model.layers.{}.", l);
@@ -167,7 +167,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }
 
 // Files may have keys and values of layers that reuse others'.
-bool is_extra(const ModelSpec& s, const std::string& name) {
+bool is_extra_of_gemma4(const ModelSpec& s, const std::string& name) {
   for (int64_t l = 0; l < s.layers; ++l)
     if (const std::string self = fmt::format("model.layers.{}.self_attn.", l);
         s.block(l).attention.reused_keys && name.starts_with(self))
@@ -180,8 +180,8 @@ bool is_extra(const ModelSpec& s, const std::string& name) {
 
 const Family& gemma4_text_family() {
   static const Family family = [] {
-    Family f = llama_like("gemma4_text", {"Gemma4ForCausalLM", ""}, read, write, weights);
-    f.ignores = is_extra;
+    Family f = llama_like("gemma4_text", {"Gemma4ForCausalLM", ""}, read, write, gemma4_text_weights);
+    f.ignores = is_extra_of_gemma4;
     f.rotates_by_type = true;
     return f;
   }();

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_gpt2(const JsonField& c) {
   ModelSpec s =
       gpt2_spec(c["vocab_size"].integer(0, kMost), c["n_positions"].integer(0, kMost),
                 c["n_embd"].integer(0, kMost), c["n_layer"].integer(0, kMost), c["n_head"].integer(0, kMost));
@@ -25,7 +25,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_gpt2(const ModelSpec& s) {
   return {{"model_type", "gpt2"},
           {"architectures", {"GPT2LMHeadModel"}},
           {"vocab_size", s.vocab_size},
@@ -58,7 +58,7 @@ bool expresses(const ModelSpec& s) {
          a.heads * a.d_qk == s.width;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> gpt2_weights(const ModelSpec& s) {
   std::vector<WeightName> names = {{"embedding.token", "transformer.wte.weight"},
                                    {"embedding.position", "transformer.wpe.weight"}};
   for (int64_t l = 0; l < s.layers; ++l) {
@@ -95,8 +95,8 @@ bool ignores(const ModelSpec& s, const std::string& name) {
 }  // namespace
 
 const Family& gpt2_family() {
-  static const Family family = {"gpt2",         read_config, write_config,     expresses,         weights,
-                                "transformer.", ignores,     Activation::tanh, "GPT2LMHeadModel", "score"};
+  static const Family family = {"gpt2",         read_gpt2, write_gpt2,       expresses,         gpt2_weights,
+                                "transformer.", ignores,   Activation::tanh, "GPT2LMHeadModel", "score"};
   return family;
 }
 

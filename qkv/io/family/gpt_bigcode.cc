@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_gpt_bigcode(const JsonField& c) {
   ModelSpec s = read_gpt_like(c, kGpt2Sizes);
   s.context = c["n_positions"].integer(1, kMost);
   s.hidden = c.integer_or("n_inner", 4 * s.width, 0, kMost);
@@ -18,7 +18,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_gpt_bigcode(const ModelSpec& s) {
   OrderedJson c = write_gpt_like(s, "gpt_bigcode", "GPTBigCodeForCausalLM", kGpt2Sizes);
   c["n_positions"] = s.context;
   c["n_inner"] = s.hidden;
@@ -31,7 +31,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> gpt_bigcode_weights(const ModelSpec& s) {
   WeightNames n = weights_named_as_gpt(s, {.block = {"ln_1",
                                                      "ln_2",
                                                      {"attn.c_attn"},
@@ -46,8 +46,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& gpt_bigcode_family() {
-  static const Family family =
-      gpt_like("gpt_bigcode", "GPTBigCodeForCausalLM", read_config, write_config, weights);
+  static const Family family = gpt_like("gpt_bigcode", "GPTBigCodeForCausalLM", read_gpt_bigcode,
+                                        write_gpt_bigcode, gpt_bigcode_weights);
   return family;
 }
 

@@ -6,8 +6,8 @@
 namespace qkv {
 namespace {
 
-constexpr SizeKeys kSizes = {"hidden_size", "num_layers", "num_heads"};
-constexpr DropoutKeys kDropouts = {"attention_dropout", "embed_dropout", "resid_dropout"};
+constexpr SizeKeys kGptNeoSizes = {"hidden_size", "num_layers", "num_heads"};
+constexpr DropoutKeys kGptNeoDropouts = {"attention_dropout", "embed_dropout", "resid_dropout"};
 
 // "attention_types": [[[kind, ...], times], ...]
 std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers) {
@@ -26,20 +26,20 @@ std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers) {
   return patterns;
 }
 
-ModelSpec read_config(const JsonField& c) {
-  ModelSpec s = read_gpt_like(c, kSizes);
+ModelSpec read_gpt_neo(const JsonField& c) {
+  ModelSpec s = read_gpt_like(c, kGptNeoSizes);
   s.context = c["max_position_embeddings"].integer(1, kMost);
   s.hidden = c.integer_or("intermediate_size", 4 * s.width, 0, kMost);
   s.activation = read_activation(c, "activation_function", "gelu_new");
   s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-5F);
   s.attention.bias = s.attention.scaled = false;
   s.attention.patterns = read_patterns(c, s.layers);
-  read_dropouts(c, kDropouts, 0, s);
+  read_dropouts(c, kGptNeoDropouts, 0, s);
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
-  OrderedJson c = write_gpt_like(s, "gpt_neo", "GPTNeoForCausalLM", kSizes);
+OrderedJson write_gpt_neo(const ModelSpec& s) {
+  OrderedJson c = write_gpt_like(s, "gpt_neo", "GPTNeoForCausalLM", kGptNeoSizes);
   c["max_position_embeddings"] = s.context;
   c["intermediate_size"] = s.hidden;
   c["activation_function"] = config_name_of(s.activation);
@@ -53,11 +53,11 @@ OrderedJson write_config(const ModelSpec& s) {
     c["attention_layers"].push_back(kind);
     c["attention_types"].push_back({OrderedJson::array({kind}), 1});
   }
-  write_dropouts(s, kDropouts, c);
+  write_dropouts(s, kGptNeoDropouts, c);
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> gpt_neo_weights(const ModelSpec& s) {
   WeightNames n = weights_named_as_gpt(
       s, {.block = {"ln_1",
                     "ln_2",
@@ -72,7 +72,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& gpt_neo_family() {
-  static const Family family = gpt_like("gpt_neo", "GPTNeoForCausalLM", read_config, write_config, weights);
+  static const Family family =
+      gpt_like("gpt_neo", "GPTNeoForCausalLM", read_gpt_neo, write_gpt_neo, gpt_neo_weights);
   return family;
 }
 

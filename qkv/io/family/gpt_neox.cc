@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_gpt_neox(const JsonField& c) {
   ModelSpec s = read_gpt_like(c, kUsualSizes);
   s.context = c["max_position_embeddings"].integer(1, kMost);
   s.hidden = c["intermediate_size"].integer(0, kMost);
@@ -25,7 +25,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_gpt_neox(const ModelSpec& s) {
   OrderedJson c = write_gpt_like(s, "gpt_neox", "GPTNeoXForCausalLM", kUsualSizes);
   c["max_position_embeddings"] = s.context;
   c["intermediate_size"] = s.hidden;
@@ -40,7 +40,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> gpt_neox_weights(const ModelSpec& s) {
   GptBlockNames block = megatron_block("attention");
   block.grouped = true;
   return weights_named_as_gpt(s, {.embedding = "gpt_neox.embed_in.weight",
@@ -54,8 +54,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& gpt_neox_family() {
-  static const Family family =
-      gpt_like("gpt_neox", "GPTNeoXForCausalLM", read_config, write_config, weights, "gpt_neox.");
+  static const Family family = gpt_like("gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox, write_gpt_neox,
+                                        gpt_neox_weights, "gpt_neox.");
   return family;
 }
 

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_gptj(const JsonField& c) {
   ModelSpec s = read_gpt_like(c, kGpt2Sizes);
   s.context = c["n_positions"].integer(1, kMost);
   s.hidden = c.integer_or("n_inner", 4 * s.width, 0, kMost);
@@ -23,7 +23,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_gptj(const ModelSpec& s) {
   OrderedJson c = write_gpt_like(s, "gptj", "GPTJForCausalLM", kGpt2Sizes);
   c["n_positions"] = s.context;
   c["n_inner"] = s.hidden;
@@ -34,7 +34,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> gptj_weights(const ModelSpec& s) {
   WeightNames n = weights_named_as_gpt(s, {.block = {"ln_1",
                                                      "",
                                                      {"attn.q_proj", "attn.k_proj", "attn.v_proj"},
@@ -48,7 +48,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& gptj_family() {
-  static const Family family = gpt_like("gptj", "GPTJForCausalLM", read_config, write_config, weights);
+  static const Family family = gpt_like("gptj", "GPTJForCausalLM", read_gptj, write_gptj, gptj_weights);
   return family;
 }
 

@@ -7,7 +7,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_granitemoehybrid(const JsonField& c) {
   ModelSpec s = granite_family().read_config(c);
   if (c.string_or("position_embedding_type", "") != "rope") {
     s.positions = Positions::none;
@@ -44,7 +44,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_granitemoehybrid(const ModelSpec& s) {
   const ModelSpec all = as_if_all_attend(s);
   OrderedJson c = granite_family().write_config(all);
   const ExpertsSpec& x = s.experts;
@@ -71,7 +71,7 @@ OrderedJson write_config(const ModelSpec& s) {
 }
 
 // The network beside the experts, or in their place, has its halves in one tensor.
-std::vector<WeightName> weights(const ModelSpec& given) {
+std::vector<WeightName> granitemoehybrid_weights(const ModelSpec& given) {
   ModelSpec s = given;
   s.experts.shared_hidden = 0;
   for (BlockKind& kind : s.kinds) kind.block.experts.shared_hidden = 0;
@@ -100,8 +100,8 @@ std::vector<WeightName> weights(const ModelSpec& given) {
 
 const Family& granitemoehybrid_family() {
   static const Family family = [] {
-    Family f = llama_like("granitemoehybrid", {"GraniteMoeHybridForCausalLM", ""}, read_config, write_config,
-                          weights);
+    Family f = llama_like("granitemoehybrid", {"GraniteMoeHybridForCausalLM", ""}, read_granitemoehybrid,
+                          write_granitemoehybrid, granitemoehybrid_weights);
     f.expresses = is_hybrid<Mamba2Mixer>;
     return f;
   }();

@@ -21,7 +21,7 @@ Every read_every(const JsonField& c, const std::string& what, int64_t period, in
   return e;
 }
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_jamba(const JsonField& c) {
   ModelSpec s = read_llama_like(c);
   s.context = c.integer_or("max_position_embeddings", 262144, 1, kMost);
   s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 8);
@@ -58,7 +58,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_jamba(const ModelSpec& s) {
   const ModelSpec all = as_if_all_attend(s);
   OrderedJson c = write_llama_like(all, "jamba", "JambaForCausalLM");
   c.erase("rope_theta");
@@ -92,7 +92,7 @@ OrderedJson write_config(const ModelSpec& s) {
 
 const Family& jamba_family() {
   static const Family family = [] {
-    Family f = llama_like("jamba", {"JambaForCausalLM"}, read_config, write_config, [](const ModelSpec& s) {
+    Family f = llama_like("jamba", {"JambaForCausalLM"}, read_jamba, write_jamba, [](const ModelSpec& s) {
       return weights_named_as_llama(
           s, {.feed_forward_norm = "pre_ff_layernorm",
               .network = "feed_forward",

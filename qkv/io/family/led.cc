@@ -7,10 +7,10 @@
 namespace qkv {
 namespace {
 
-constexpr const char *kEncoder = "encoder", *kContext = "max_decoder_position_embeddings",
+constexpr const char *kLedEncoder = "encoder", *kContext = "max_decoder_position_embeddings",
                      *kSourceContext = "max_encoder_position_embeddings";
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_led(const JsonField& c) {
   ModelSpec s = read_bart_like(c, kContext);
   s.stacks_apart = s.embedding_norm = true;
   BlockSpec block = s.encoder_spec();
@@ -19,12 +19,12 @@ ModelSpec read_config(const JsonField& c) {
   s.encoder = {};
   if (const int64_t context = c[kSourceContext].integer(0, kMost); context != s.context)
     s.encoder.context = context;
-  s.kinds = {{kEncoder, block}};
-  s.encoder_layer_kinds = {kEncoder};
+  s.kinds = {{kLedEncoder, block}};
+  s.encoder_layer_kinds = {kLedEncoder};
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_led(const ModelSpec& s) {
   OrderedJson c = write_bart_like(s, "led", "LEDForConditionalGeneration");
   const ModelSpec e = s.encoder_spec();
   c.erase("max_position_embeddings");
@@ -34,7 +34,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> led_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "led.shared.weight");
   for (const std::string stack : {"encoder", "decoder"}) {
@@ -59,15 +59,15 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& led_family() {
   static const Family family = [] {
     Family f = {"led",
-                read_config,
-                write_config,
+                read_led,
+                write_led,
                 [](const ModelSpec& s) {
                   return is_bart_like(s) && s.positions == Positions::learned && s.stacks_apart &&
-                         s.embedding_norm && s.encoder_layer_kinds == std::vector<std::string>{kEncoder} &&
+                         s.embedding_norm && s.encoder_layer_kinds == std::vector<std::string>{kLedEncoder} &&
                          s.encoder_spec().block(0).attention.global_projections &&
                          !s.encoder_spec().block(0).attention.patterns.empty();
                 },
-                weights,
+                led_weights,
                 "led.",
                 is_extra_in_bart};
     f.fills_with_ends = true;

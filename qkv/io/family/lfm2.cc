@@ -23,7 +23,7 @@ int64_t read_hidden(const JsonField& c) {
   return of * ((hidden + of - 1) / of);
 }
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_lfm2(const JsonField& c) {
   ModelSpec s;
   s.vocab_size = c["vocab_size"].integer(0, kMost);
   s.context = c.integer_or("max_position_embeddings", 128000, 1, kMost);
@@ -62,7 +62,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_lfm2(const ModelSpec& s) {
   const ModelSpec all = as_if_all_attend(s);
   const AttentionSpec& a = all.attention;
   OrderedJson c = {{"model_type", "lfm2"},
@@ -95,7 +95,7 @@ OrderedJson write_config(const ModelSpec& s) {
 
 const Family& lfm2_family() {
   static const Family family = [] {
-    Family f = llama_like("lfm2", {"Lfm2ForCausalLM", ""}, read_config, write_config, [](const ModelSpec& s) {
+    Family f = llama_like("lfm2", {"Lfm2ForCausalLM", ""}, read_lfm2, write_lfm2, [](const ModelSpec& s) {
       return weights_named_as_llama(s, {.query_key_norms = {"q_layernorm", "k_layernorm"},
                                         .out = "out_proj",
                                         .attention_norm = "operator_norm",

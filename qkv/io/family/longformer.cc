@@ -7,7 +7,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_longformer(const JsonField& c) {
   ModelSpec s = read_roberta_like(c, "Longformer");
   check(
       s.output == Output::tokens
@@ -23,13 +23,13 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_longformer(const ModelSpec& s) {
   OrderedJson c = write_roberta_like(s, "longformer", "Longformer");
   c["attention_window"] = two_sided_windows_json(s.attention.patterns, s.layers);
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> longformer_weights(const ModelSpec& s) {
   WeightNames n;
   add_bert_embeddings(n, s, "longformer", rows_before_first(s));
   for (int64_t l = 0; l < s.layers; ++l) {
@@ -48,12 +48,12 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& longformer_family() {
   static const Family family = {
       "longformer",
-      read_config,
-      write_config,
+      read_longformer,
+      write_longformer,
       [](const ModelSpec& s) {
         return s.attention.global_projections && is_bert(s) && !s.attention.patterns.empty();
       },
-      weights,
+      longformer_weights,
       "longformer.",
       [](const ModelSpec& s, const std::string& name) {
         return name.ends_with("embeddings.position_ids") || name == "lm_head.decoder.bias" ||

@@ -40,7 +40,7 @@ OrderedJson write_mamba_like(const ModelSpec& s, const char* type, const char* a
 
 namespace {
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> mamba_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "backbone.embeddings.weight");
   n.all.back().also = "backbone.embedding.weight";
@@ -68,7 +68,7 @@ Family mamba_like(const char* type, const char* language_model, bool (*expresses
           read,
           write,
           expresses,
-          weights,
+          mamba_weights,
           "backbone.",
           [](const ModelSpec& s, const std::string& name) { return s.tied && name == "lm_head.weight"; },
           Activation::tanh,

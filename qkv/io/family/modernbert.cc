@@ -20,7 +20,7 @@ double rotary_base(const JsonField& c, const char* key, const char* type, double
 
 // Layers in turn: one that sees all, some that see a window on both sides. The first has no norm before its
 // attention.
-void read_layers(const JsonField& c, ModelSpec& s) {
+void read_modernbert_layers(const JsonField& c, ModelSpec& s) {
   RotarySpec& r = s.attention.rotary;
   r.width = s.attention.d_qk;
   r.base = rotary_base(c, "global_rope_theta", kFull, 160000, 160000);
@@ -45,7 +45,7 @@ void read_layers(const JsonField& c, ModelSpec& s) {
   if (others) s.kinds.push_back({kGlobal, global});
 }
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_modernbert(const JsonField& c) {
   ModelSpec s =
       bert_spec(c.integer_or("vocab_size", 50368, 1, kMost),
                 c.integer_or("max_position_embeddings", 8192, 1, kMost), c["hidden_size"].integer(0, kMost),
@@ -65,7 +65,7 @@ ModelSpec read_config(const JsonField& c) {
   s.init_std = c.number_or("initializer_range", 0.02F);
   s.segments = 0;
   s.positions = Positions::rotary;
-  read_layers(c, s);
+  read_modernbert_layers(c, s);
   read_head(c, "ModernBert", s);
   check(s.output != Output::tokens || s.labels.empty(),
         "{}: architectures: ModernBertForPreTraining is not supported", c.place());
@@ -90,7 +90,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_modernbert(const ModelSpec& s) {
   const bool tokens = s.output == Output::tokens;
   OrderedJson c = {
       {"model_type", "modernbert"},
@@ -129,7 +129,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> modernbert_weights(const ModelSpec& s) {
   WeightNames n;
   const bool norm_bias = s.normalization == Normalization::layer;
   const auto norm = [&](const std::string& engine, const std::string& file) {
@@ -171,8 +171,8 @@ const Family& modernbert_family() {
   static const Family family = [] {
     Family f = {
         "modernbert",
-        read_config,
-        write_config,
+        read_modernbert,
+        write_modernbert,
         [](const ModelSpec& s) {
           return s.architecture == Architecture::encoder && s.positions == Positions::rotary &&
                  s.norm_placement == NormPlacement::pre && s.embedding_norm && s.layers > 0 &&
@@ -180,7 +180,7 @@ const Family& modernbert_family() {
                  (s.output != Output::tokens || s.head_width == s.width) &&
                  (s.output == Output::tokens || s.output == Output::embedding || s.pooler_norm);
         },
-        weights,
+        modernbert_weights,
         "model.",
         [](const ModelSpec& s, const std::string& name) {
           const bool of_head =

@@ -6,11 +6,11 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kUnused = 2;    // positions count from 2, whatever the padding token
-constexpr int64_t kBuckets = 32;  // whatever the config says, and 128 as the longest distance
+constexpr int64_t kUnusedByMpnet = 2;  // positions count from 2, whatever the padding token
+constexpr int64_t kBuckets = 32;       // whatever the config says, and 128 as the longest distance
 
-ModelSpec read_config(const JsonField& c) {
-  ModelSpec s = read_bert_like(c, "MPNet", kUnused);
+ModelSpec read_mpnet(const JsonField& c) {
+  ModelSpec s = read_bert_like(c, "MPNet", kUnusedByMpnet);
   set_head_activation(s, Activation::gelu);
   s.segments = 0;
   s.distance_bias = Positions::relative;
@@ -20,17 +20,17 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
-  OrderedJson c = write_bert_like(s, "mpnet", "MPNet", kUnused);
+OrderedJson write_mpnet(const ModelSpec& s) {
+  OrderedJson c = write_bert_like(s, "mpnet", "MPNet", kUnusedByMpnet);
   c["pad_token_id"] = 1;
   for (const char* key : {"type_vocab_size", "position_embedding_type"}) c.erase(key);
   c["relative_attention_num_buckets"] = s.relative_buckets;
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> mpnet_weights(const ModelSpec& s) {
   WeightNames n;
-  add_bert_embeddings(n, s, "mpnet", kUnused);
+  add_bert_embeddings(n, s, "mpnet", kUnusedByMpnet);
   n.tensor("encoder.distance", "mpnet.encoder.relative_attention_bias.weight");
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string block = fmt::format("encoder.block.{}.", l),
@@ -46,10 +46,10 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 const Family& mpnet_family() {
   static const Family family = {"mpnet",
-                                read_config,
-                                write_config,
+                                read_mpnet,
+                                write_mpnet,
                                 [](const ModelSpec& s) { return s.distance_bias == Positions::relative && is_bert(s); },
-                                weights,
+                                mpnet_weights,
                                 "mpnet.",
                                 is_extra_in_bert};
   return family;

@@ -6,11 +6,11 @@
 namespace qkv {
 namespace {
 
-constexpr SizeKeys kSizes = {"d_model", "n_layers", "n_heads"};
-constexpr DropoutKeys kDropouts = {.embedding = "emb_pdrop", .residual = "resid_pdrop"};
+constexpr SizeKeys kMptSizes = {"d_model", "n_layers", "n_heads"};
+constexpr DropoutKeys kMptDropouts = {.embedding = "emb_pdrop", .residual = "resid_pdrop"};
 
-ModelSpec read_config(const JsonField& c) {
-  ModelSpec s = read_gpt_like(c, kSizes);
+ModelSpec read_mpt(const JsonField& c) {
+  ModelSpec s = read_gpt_like(c, kMptSizes);
   check(c.boolean_or("no_bias", true), "{}: no_bias: only true is supported", c.place());
   s.context = c["max_seq_len"].integer(1, kMost);
   s.hidden = 4 * s.width;  // the published code ignores expansion_ratio
@@ -28,12 +28,12 @@ ModelSpec read_config(const JsonField& c) {
     s.attention.scale = attention->number_or("softmax_scale", 0);
     s.attention.dropout = attention->number_or("attn_pdrop", 0);
   }
-  read_dropouts(c, kDropouts, 0, s);
+  read_dropouts(c, kMptDropouts, 0, s);
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
-  OrderedJson c = write_gpt_like(s, "mpt", "MptForCausalLM", kSizes);
+OrderedJson write_mpt(const ModelSpec& s) {
+  OrderedJson c = write_gpt_like(s, "mpt", "MptForCausalLM", kMptSizes);
   c["max_seq_len"] = s.context;
   c["expansion_ratio"] = 4;
   c["layer_norm_epsilon"] = decimal(s.norm_epsilon);
@@ -41,11 +41,11 @@ OrderedJson write_config(const ModelSpec& s) {
   c["attn_config"] = {{"alibi", true}, {"attn_pdrop", decimal(s.attention.dropout)}};
   if (s.attention.scale > 0) c["attn_config"]["softmax_scale"] = decimal(s.attention.scale);
   if (s.attention.clip > 0) c["attn_config"]["clip_qkv"] = decimal(s.attention.clip);
-  write_dropouts(s, kDropouts, c);
+  write_dropouts(s, kMptDropouts, c);
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> mpt_weights(const ModelSpec& s) {
   return weights_named_as_gpt(
              s,
              {.layers = "transformer.blocks.",
@@ -57,7 +57,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& mpt_family() {
-  static const Family family = gpt_like("mpt", "MptForCausalLM", read_config, write_config, weights);
+  static const Family family = gpt_like("mpt", "MptForCausalLM", read_mpt, write_mpt, mpt_weights);
   return family;
 }
 

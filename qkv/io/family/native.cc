@@ -153,7 +153,7 @@ OrderedJson write_kinds(const std::vector<BlockKind>& kinds, const BlockSpec& ow
   return out;
 }
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_native(const JsonField& c) {
   const JsonField q = c["qkv"];
   const auto version = q["version"].integer(0, kMost);
   check(version >= 1 && version <= kVersion, "{}: version {} is not supported, expected 1 to {}", q.place(),
@@ -173,7 +173,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_native(const ModelSpec& s) {
   OrderedJson file = {{"version", kVersion}};
   Writer writer(file);
   for_each_field(s, writer);
@@ -181,7 +181,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return {{"model_type", "qkv"}, {"qkv", std::move(file)}};
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> native_weights(const ModelSpec& s) {
   std::vector<WeightName> names;
   const Transformer model(s);
   for (const Parameter& p : model.parameters().all()) names.push_back({p.name, p.name});
@@ -192,10 +192,10 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 const Family& native_family() {
   static const Family family = {"qkv",
-                                read_config,
-                                write_config,
+                                read_native,
+                                write_native,
                                 [](const ModelSpec&) { return true; },
-                                weights,
+                                native_weights,
                                 "",
                                 [](const ModelSpec&, const std::string&) { return false; }};
   return family;

@@ -6,9 +6,9 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kUnused = 2;  // positions count from 2
+constexpr int64_t kUnusedByOpt = 2;  // positions count from 2
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_opt(const JsonField& c) {
   ModelSpec s = read_gpt_like(c, kUsualSizes);
   s.context = c["max_position_embeddings"].integer(1, kMost);
   s.hidden = c["ffn_dim"].integer(0, kMost);
@@ -26,7 +26,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_opt(const ModelSpec& s) {
   OrderedJson c = write_gpt_like(s, "opt", "OPTForCausalLM", kUsualSizes);
   c["max_position_embeddings"] = s.context;
   c["ffn_dim"] = s.hidden;
@@ -42,11 +42,11 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> opt_weights(const ModelSpec& s) {
   WeightNames n;
   const std::string d = "model.decoder.";
   n.tensor("embedding.token", d + "embed_tokens.weight");
-  n.all.push_back({"embedding.position", d + "embed_positions.weight", false, 0, 0, kUnused});
+  n.all.push_back({"embedding.position", d + "embed_positions.weight", false, 0, 0, kUnusedByOpt});
   add_gpt_blocks(n, s, d + "layers.", fairseq_block());
   if (s.ends_with_norm()) add_gpt_norm(n, s, "decoder.norm", d + "final_layer_norm");
   if (s.embedding_width > 0) {
@@ -61,7 +61,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 const Family& opt_family() {
   static const Family family = [] {
-    Family f = gpt_like("opt", "OPTForCausalLM", read_config, write_config, weights, "model.");
+    Family f = gpt_like("opt", "OPTForCausalLM", read_opt, write_opt, opt_weights, "model.");
     f.ignores = [](const ModelSpec& s, const std::string& name) {
       return s.tied && name == "lm_head.weight";
     };

@@ -24,7 +24,7 @@ int64_t integer_or_null(const JsonField& c, const char* key, int64_t otherwise) 
   return !field || field->json().is_null() ? otherwise : field->integer(1, kMost);
 }
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_perceiver(const JsonField& c) {
   ModelSpec s;
   s.architecture = Architecture::encoder;
   s.vocab_size = c.integer_or("vocab_size", 262, 0, kMost);
@@ -75,7 +75,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_perceiver(const ModelSpec& s) {
   const LatentSpec& l = s.latents;
   const AttentionSpec& a = s.attention;
   const int64_t qk_in = l.in.heads * l.in.d_qk, qk = a.heads * a.d_qk, v_in = l.in.heads * l.in.d_vo,
@@ -108,7 +108,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> perceiver_weights(const ModelSpec& s) {
   WeightNames n;
   const std::string inputs = "perceiver.input_preprocessor.", decoder = s.output == Output::tokens
                                                                             ? "perceiver.decoder."
@@ -157,14 +157,14 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 const Family& perceiver_family() {
   static const Family family = {"perceiver",
-                                read_config,
-                                write_config,
+                                read_perceiver,
+                                write_perceiver,
                                 [](const ModelSpec& s) {
                                   return s.latents.any() && s.positions == Positions::learned &&
                                          s.hidden % s.latents.width == 0 &&
                                          s.latents.in.hidden % s.latents.width == 0;
                                 },
-                                weights,
+                                perceiver_weights,
                                 "perceiver.",
                                 [](const ModelSpec&, const std::string&) { return false; }};
   return family;

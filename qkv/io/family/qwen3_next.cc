@@ -9,7 +9,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_qwen3_next(const JsonField& c) {
   ModelSpec s = read_qwen3_next_like(c, {16, 2, 256});
   ExpertsSpec x;
   x.count = c.integer_or("num_experts", 512, 0, kMost);
@@ -43,7 +43,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_qwen3_next(const ModelSpec& s) {
   OrderedJson c = write_qwen3_next_like(s, "qwen3_next", "Qwen3NextForCausalLM");
   const ExpertsSpec x = s.experts_in_use();
   c["num_experts"] = x.count;
@@ -63,7 +63,7 @@ OrderedJson write_config(const ModelSpec& s) {
 
 const Family& qwen3_next_family() {
   static const Family family = qwen3_next_like(
-      "qwen3_next", "Qwen3NextForCausalLM", read_config, write_config, [](const ModelSpec& s) {
+      "qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next, [](const ModelSpec& s) {
         return weights_named_as_llama(
             s, {.mixer = [](WeightNames& n, const ModelSpec& /*spec*/, const BlockSpec& b,
                             const std::string& e, const std::string& file) {

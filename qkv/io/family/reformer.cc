@@ -10,7 +10,7 @@
 namespace qkv {
 namespace {
 
-void read_layers(const JsonField& c, ModelSpec& s) {
+void read_reformer_layers(const JsonField& c, ModelSpec& s) {
   const bool encoder = s.architecture == Architecture::encoder;
   const JsonField kinds = c["attn_layers"];
   check(static_cast<int64_t>(kinds.size()) == s.layers, "{}: attn_layers: expected {} of them, got {}",
@@ -84,7 +84,7 @@ bool has_known_head(const ModelSpec& s) {
   }
 }
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_reformer(const JsonField& c) {
   check(!c.boolean_or("tie_word_embeddings", false),
         "{}: tie_word_embeddings: the unembedding reads both streams, and is no token embedding", c.place());
   const bool decoder = c.boolean_or("is_decoder", false);
@@ -124,7 +124,7 @@ ModelSpec read_config(const JsonField& c) {
   s.init_std = c.number_or("initializer_range", 0.02F);
   s.embedding_dropout = s.residual_dropout = c.number_or("hidden_dropout_prob", 0.05F);
   s.context = c.integer_or("max_position_embeddings", 4096, 1, kMost);
-  read_layers(c, s);
+  read_reformer_layers(c, s);
   a.dropout = a.patterns.empty() && a.ring.chunk == 0
                   ? c.number_or("lsh_attention_probs_dropout_prob", 0)
                   : c.number_or("local_attention_probs_dropout_prob", 0.05F);
@@ -139,7 +139,7 @@ Pattern local_chunks(const AttentionSpec& a) {
   return {};
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_reformer(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   const bool decoder = s.architecture == Architecture::decoder;
   const Pattern chunks = local_chunks(a);
@@ -190,7 +190,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> reformer_weights(const ModelSpec& s) {
   WeightNames n;
   const AttentionSpec& a = s.attention;
   const std::string embeddings = "reformer.embeddings.",
@@ -246,8 +246,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& reformer_family() {
   static const Family family = {
       "reformer",
-      read_config,
-      write_config,
+      read_reformer,
+      write_reformer,
       [](const ModelSpec& s) {
         const bool tokens = s.output == Output::tokens, decoder = s.architecture == Architecture::decoder,
                    known = decoder ? tokens : s.architecture == Architecture::encoder && has_known_head(s);
@@ -255,7 +255,7 @@ const Family& reformer_family() {
                s.pooler == (s.output == Output::sequence_classes) && !s.attention.hashing.same_bucket &&
                (s.grid == 0 || s.context % s.grid == 0);
       },
-      weights,
+      reformer_weights,
       "reformer.",
       [](const ModelSpec&, const std::string& name) {
         return name == "lm_head.decoder.bias" || name.find("mask_value_float") != std::string::npos;

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> roberta_weights(const ModelSpec& s) {
   WeightNames n = bert_stack(s, "roberta", rows_before_first(s));
   add_roberta_heads(n, s, "roberta");
   return n.all;
@@ -20,7 +20,7 @@ const Family& roberta_family() {
       [](const JsonField& c) { return read_roberta_like(c, "Roberta"); },
       [](const ModelSpec& s) { return write_roberta_like(s, "roberta", "Roberta"); },
       [](const ModelSpec& s) { return s.family == "roberta" && is_bert(s); },
-      weights,
+      roberta_weights,
       "roberta.",
       is_extra_in_bert};
   return family;

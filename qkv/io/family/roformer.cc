@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_roformer(const JsonField& c) {
   ModelSpec s = read_bert_like(c, "RoFormer", 0);
   check(s.architecture == Architecture::encoder, "{}: is_decoder: only false is supported", c.place());
   s.positions = Positions::rotary;
@@ -23,7 +23,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_roformer(const ModelSpec& s) {
   OrderedJson c = write_bert_like(s, "roformer", "RoFormer", 0);
   c.erase("position_embedding_type");
   c["embedding_size"] = s.embedding_width > 0 ? s.embedding_width : s.width;
@@ -31,7 +31,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> roformer_weights(const ModelSpec& s) {
   WeightNames n = bert_stack(s, "roformer");
   if (s.embedding_width > 0) n.linear("embedding.projection", "roformer.embeddings_project");
   if (s.output == Output::tokens)
@@ -48,14 +48,14 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& roformer_family() {
   static const Family family = {
       "roformer",
-      read_config,
-      write_config,
+      read_roformer,
+      write_roformer,
       [](const ModelSpec& s) {
         ModelSpec other = s;  // BERT with other positions
         other.positions = Positions::learned;
         return s.positions == Positions::rotary && s.architecture == Architecture::encoder && is_bert(other);
       },
-      weights,
+      roformer_weights,
       "roformer.",
       [](const ModelSpec& s, const std::string& name) {
         return is_extra_in_bert(s, name) || name == "roformer.encoder.embed_positions.weight";

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kRescaleEvery = 6;
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_rwkv(const JsonField& c) {
   ModelSpec s;
   s.vocab_size = c["vocab_size"].integer(0, kMost);
   s.context = c.integer_or("context_length", 1024, 1, kMost);
@@ -33,7 +33,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_rwkv(const ModelSpec& s) {
   return {{"model_type", "rwkv"},
           {"architectures", {"RwkvForCausalLM"}},
           {"vocab_size", s.vocab_size},
@@ -49,7 +49,7 @@ OrderedJson write_config(const ModelSpec& s) {
           {"use_cache", true}};
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> rwkv_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "rwkv.embeddings.weight");
   n.norm("embedding.norm", "rwkv.blocks.0.pre_ln");
@@ -87,10 +87,10 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& rwkv_family() {
   static const Family family = {
       "rwkv",
-      read_config,
-      write_config,
+      read_rwkv,
+      write_rwkv,
       [](const ModelSpec& s) { return is_all<Rwkv4Mixer>(s) && s.embedding_norm; },
-      weights,
+      rwkv_weights,
       "rwkv.",
       [](const ModelSpec& s, const std::string& name) { return s.tied && name == "head.weight"; },
       Activation::tanh,

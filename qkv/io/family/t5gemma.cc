@@ -18,7 +18,7 @@ ModelSpec read_stack(const JsonField& c, const char* stack) {
   return gemma2_family().read_config(part);
 }
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_t5gemma(const JsonField& c) {
   ModelSpec s = read_stack(c, "decoder");
   const ModelSpec e = read_stack(c, kEncoder);
   s.architecture = Architecture::encoder_decoder;
@@ -47,7 +47,7 @@ OrderedJson stack_config(ModelSpec s, int64_t layers, int64_t vocab_size) {
   return c;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_t5gemma(const ModelSpec& s) {
   OrderedJson decoder = stack_config(s, s.layers, s.vocab_size);
   const ModelSpec e = s.encoder_spec();
   if (e.width != s.width) decoder["cross_attention_hidden_size"] = e.width;
@@ -76,7 +76,7 @@ void add_attention(WeightNames& n, const AttentionSpec& a, const std::string& en
   n.linear(engine + "out", file + "o_proj");
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> t5gemma_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "model.decoder.embed_tokens.weight");
   n.tensor("encoder.embedding.token", "model.encoder.embed_tokens.weight");
@@ -118,14 +118,14 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& t5gemma_family() {
   static const Family family = [] {
     Family f = {"t5gemma",
-                read_config,
-                write_config,
+                read_t5gemma,
+                write_t5gemma,
                 [](const ModelSpec& s) {
                   return s.architecture == Architecture::encoder_decoder &&
                          s.positions == Positions::rotary && s.normalization == Normalization::rms_plus_one &&
                          s.norm_placement == NormPlacement::sandwich && s.source_vocab_size > 0;
                 },
-                weights,
+                t5gemma_weights,
                 "model.",
                 [](const ModelSpec& s, const std::string& name) {
                   return name.ends_with(".rotary_emb.inv_freq") ||

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_whisper(const JsonField& c) {
   ModelSpec s = read_bart_like(c, "max_target_positions");
   s.encoder.context = c["max_source_positions"].integer(1, kMost);
   s.features.kind = FeatureSpec::Kind::frames;
@@ -19,7 +19,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_whisper(const ModelSpec& s) {
   OrderedJson c = write_bart_like(s, "whisper", "WhisperForConditionalGeneration");
   c.erase("max_position_embeddings");
   c["max_target_positions"] = s.context;
@@ -28,7 +28,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> whisper_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "model.decoder.embed_tokens.weight");
   for (const char* stack : {"encoder", "decoder"})
@@ -54,12 +54,12 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& whisper_family() {
   static const Family family = {
       "whisper",
-      read_config,
-      write_config,
+      read_whisper,
+      write_whisper,
       [](const ModelSpec& s) {
         return is_bart_like(s) && s.features.kind == FeatureSpec::Kind::frames && s.encoder.context > 0;
       },
-      weights,
+      whisper_weights,
       "",
       [](const ModelSpec& s, const std::string& name) { return s.tied && name == "proj_out.weight"; }};
   return family;

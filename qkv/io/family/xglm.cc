@@ -6,13 +6,13 @@
 namespace qkv {
 namespace {
 
-constexpr SizeKeys kSizes = {"d_model", "num_layers", "attention_heads"};
+constexpr SizeKeys kXglmSizes = {"d_model", "num_layers", "attention_heads"};
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_xglm(const JsonField& c) {
   // Row pad_token_id of the table is zero, and positions begin at row 2.
   check(c.integer_or("pad_token_id", 1, 0, kMost) <= 1,
         "{}: pad_token_id: only 0 and 1 are supported, which no position has", c.place());
-  ModelSpec s = read_gpt_like(c, kSizes);
+  ModelSpec s = read_gpt_like(c, kXglmSizes);
   s.context = c["max_position_embeddings"].integer(1, kMost);
   s.hidden = c["ffn_dim"].integer(0, kMost);
   s.activation = read_activation(c, "activation_function", "gelu");
@@ -24,8 +24,8 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
-  OrderedJson c = write_gpt_like(s, "xglm", "XGLMForCausalLM", kSizes);
+OrderedJson write_xglm(const ModelSpec& s) {
+  OrderedJson c = write_gpt_like(s, "xglm", "XGLMForCausalLM", kXglmSizes);
   c.erase("initializer_range");
   c["init_std"] = decimal(s.init_std);
   c["max_position_embeddings"] = s.context;
@@ -38,7 +38,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return c;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> xglm_weights(const ModelSpec& s) {
   return weights_named_as_gpt(s, {.embedding = "model.embed_tokens.weight",
                                   .layers = "model.layers.",
                                   .block = fairseq_block(),
@@ -46,7 +46,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
       .all;
 }
 
-bool is_extra(const ModelSpec& s, const std::string& name) {
+bool is_extra_of_xglm(const ModelSpec& s, const std::string& name) {
   return name == "model.embed_positions.weights" || (s.tied && name == "lm_head.weight");
 }
 
@@ -54,8 +54,8 @@ bool is_extra(const ModelSpec& s, const std::string& name) {
 
 const Family& xglm_family() {
   static const Family family = [] {
-    Family f = gpt_like("xglm", "XGLMForCausalLM", read_config, write_config, weights, "model.", "");
-    f.ignores = is_extra;
+    Family f = gpt_like("xglm", "XGLMForCausalLM", read_xglm, write_xglm, xglm_weights, "model.", "");
+    f.ignores = is_extra_of_xglm;
     return f;
   }();
   return family;

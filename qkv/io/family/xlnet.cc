@@ -7,7 +7,7 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const JsonField& c) {
+ModelSpec read_xlnet(const JsonField& c) {
   // Its length is limited only by memory; the trained memory length is used as the context.
   const auto remembered = c.integer_or("mem_len", 512, -1, kMost);
   ModelSpec s = gpt2_spec(c["vocab_size"].integer(0, kMost), remembered > 0 ? remembered : 512,
@@ -57,7 +57,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-OrderedJson write_config(const ModelSpec& s) {
+OrderedJson write_xlnet(const ModelSpec& s) {
   const RelativeSpec& r = s.attention.relative;
   OrderedJson config = {
       {"model_type", "xlnet"},
@@ -87,7 +87,7 @@ OrderedJson write_config(const ModelSpec& s) {
   return config;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
+std::vector<WeightName> xlnet_weights(const ModelSpec& s) {
   WeightNames n;
   const int64_t heads = s.attention.heads, d = s.attention.d_qk, all = heads * d;
   n.tensor("embedding.token", "transformer.word_embedding.weight");
@@ -128,14 +128,14 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 const Family& xlnet_family() {
   static const Family family = {
-      "xlnet", read_config, write_config,
+      "xlnet", read_xlnet, write_xlnet,
       [](const ModelSpec& s) {
         return s.attention.relative.kind == RelativeAttention::transformer_xl &&
                s.attention.relative.segments &&
                (s.output == Output::tokens || s.output == Output::sequence_classes ||
                 s.output == Output::token_classes);
       },
-      weights, "transformer.",
+      xlnet_weights, "transformer.",
       // The embedding of a token to be predicted.
       [](const ModelSpec&, const std::string& name) {
         return name == "transformer.mask_emb" || name == "mask_emb" || name == "lm_loss.weight";

@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char *kType = "general.type", *kAdapterType = "adapter.type", *kAlpha = "adapter.lora.alpha",
                      *kArchitecture = "general.architecture";
-constexpr std::string_view kA = ".lora_a", kB = ".lora_b", kWeight = ".weight";
+constexpr std::string_view kA = ".lora_a", kB = ".lora_b", kOfWeight = ".weight";
 
 // The forms whose rows and columns an adapter can follow: B has the rows, A the columns.
 bool is_followed(GgufForm form) {
@@ -54,9 +54,9 @@ GgufAdapter adapter_of_gguf(const Gguf& file, const Json& config) {
     check((a || name.ends_with(kB)) && weight.shape().rank() == 2,
           "{}: tensor '{}': expected matrices named ...{} and ...{}", file.path, name, kA, kB);
     const auto place = file_name_of(of, naming);
-    check(place && is_followed(place->form) && place->name.ends_with(kWeight),
+    check(place && is_followed(place->form) && place->name.ends_with(kOfWeight),
           "{}: tensor '{}': no adapter of this model can change '{}'", file.path, name, of);
-    GgufLowRank& pair = adapter.modules[place->name.substr(0, place->name.size() - kWeight.size())];
+    GgufLowRank& pair = adapter.modules[place->name.substr(0, place->name.size() - kOfWeight.size())];
     const std::string at = file.path + ": tensor '" + name + "'";
     const Weight ours = a ? weight : from_gguf_form({form_of_b(place->form), naming.spec, at}, weight);
     (a ? pair.a : pair.b) = as_f32(ours);
@@ -79,7 +79,7 @@ GgufParts gguf_of_adapter(const GgufAdapter& adapter, const Json& config) {
                     {kAdapterType, GgufValue::of(std::string_view("lora"))},
                     {kAlpha, GgufValue::of_f32(adapter.alpha)}};
   for (const auto& [name, pair] : adapter.modules) {
-    const auto places = gguf_names_of(name + std::string(kWeight), naming);
+    const auto places = gguf_names_of(name + std::string(kOfWeight), naming);
     check(places.size() == 1 && is_followed(places.front().form),
           "gguf: '{}': files of the architecture {} have no adapter for it", name, naming.architecture.name);
     const std::string at = "gguf: adapter of '" + name + "'";

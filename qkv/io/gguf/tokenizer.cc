@@ -15,6 +15,7 @@
 #include "qkv/text/sentencepiece_file.h"
 #include "qkv/text/tokenizer_parts.h"
 #include "qkv/text/unicode.h"
+#include "qkv/text/word_mark.h"
 #include "qkv/text/word_piece.h"
 
 namespace qkv {
@@ -27,8 +28,6 @@ using text::AddedToken;
 using text::kNoToken;
 using text::TokenId;
 using text::TokenizerParts;
-
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != text.npos;
@@ -283,8 +282,8 @@ text::Vocabulary word_pieces(const Vocab& vocab, bool& bare_brackets) {
                       vocab.types[i] == TokenType::normal;
     bare_brackets |= bare;
     std::string piece;
-    if (token.starts_with(kMark))
-      piece = token.substr(kMark.size());
+    if (token.starts_with(text::kWordMark))
+      piece = token.substr(text::kWordMark.size());
     else if (bare || gguf::is_spelt_out(vocab.types[i]) || vocab.types[i] == TokenType::unused)
       piece = token;
     else

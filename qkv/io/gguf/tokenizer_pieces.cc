@@ -8,17 +8,18 @@
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/sentencepiece_classes.h"
 #include "qkv/text/sentencepiece_file.h"
+#include "qkv/text/word_mark.h"
 
 namespace qkv::gguf {
 namespace {
 
-constexpr std::string_view kMark = "\xE2\x96\x81";
 constexpr double kNoScore = -1000;  // that of added tokens
 
 using PieceType = text::SentencePieceFile::PieceType;
 
 std::string with_spaces(std::string text) {
-  for (size_t at = 0; (at = text.find(kMark, at)) != text.npos; ++at) text.replace(at, kMark.size(), " ");
+  for (size_t at = 0; (at = text.find(text::kWordMark, at)) != text.npos; ++at)
+    text.replace(at, text::kWordMark.size(), " ");
   return text;
 }
 
@@ -93,11 +94,11 @@ std::unordered_map<std::string, double> scores_of_merges(const JsonField& model)
 std::optional<bool> prefix_of_stages(const Json& document) {
   const Json normalizer = document.value("normalizer", Json()), pre = document.value("pre_tokenizer", Json());
   const auto is_escape = [](const Json& stage) {
-    return stage.value("type", "") == "Replace" && stage.value("content", "") == kMark &&
+    return stage.value("type", "") == "Replace" && stage.value("content", "") == text::kWordMark &&
            stage.value("pattern", Json()) == Json{{"String", " "}};
   };
   if (normalizer.is_null() && pre.is_object() && pre.value("type", "") == "Metaspace" &&
-      pre.value("replacement", std::string(kMark)) == kMark)
+      pre.value("replacement", std::string(text::kWordMark)) == text::kWordMark)
     return pre.value("prepend_scheme", pre.value("add_prefix_space", true) ? "always" : "never") != "never";
   const bool harmless = pre.is_null() || (pre.value("type", "") == "Split" &&
                                           pre.value("pattern", Json()) == Json{{"String", " "}});
@@ -105,8 +106,8 @@ std::optional<bool> prefix_of_stages(const Json& document) {
   if (is_escape(normalizer)) return false;
   const Json list = normalizer.value("normalizers", Json::array());
   if (list.size() == 1 && is_escape(list[0])) return false;
-  if (list.size() == 2 && list[0].value("type", "") == "Prepend" && list[0].value("prepend", "") == kMark &&
-      is_escape(list[1]))
+  if (list.size() == 2 && list[0].value("type", "") == "Prepend" &&
+      list[0].value("prepend", "") == text::kWordMark && is_escape(list[1]))
     return true;
   return std::nullopt;
 }
@@ -114,8 +115,8 @@ std::optional<bool> prefix_of_stages(const Json& document) {
 // A piece that goes on after a space, which a tokenizer that cuts at spaces never makes.
 bool spans_words(std::string_view token) {
   size_t begin = 0;
-  while (token.substr(begin).starts_with(kMark)) begin += kMark.size();
-  return token.find(kMark, begin) != token.npos;
+  while (token.substr(begin).starts_with(text::kWordMark)) begin += text::kWordMark.size();
+  return token.find(text::kWordMark, begin) != token.npos;
 }
 
 }  // namespace

@@ -7,11 +7,10 @@
 #include "qkv/io/gguf/tokenizer_pre.h"
 #include "qkv/text/bpe.h"
 #include "qkv/text/byte_alphabet.h"
+#include "qkv/text/word_mark.h"
 
 namespace qkv::gguf {
 namespace {
-
-constexpr std::string_view kMark = "\xE2\x96\x81";
 
 // A stage of tokenizer.json; nullopt if it is absent.
 std::optional<JsonField> stage_of(const TokenizerSource& source, const char* name) {
@@ -136,7 +135,7 @@ void put_word_pieces(const TokenizerSource& source, TokenizerLists& lists) {
     if (token.starts_with("##"))
       token.erase(0, 2);
     else if (!bare_brackets || token.size() < 3 || !token.starts_with('[') || !token.ends_with(']'))
-      token.insert(0, kMark);
+      token.insert(0, text::kWordMark);
   }
   lists.flags.emplace_back("tokenizer.ggml.normalizer.lowercase", GgufValue::of(lowercase));
   lists.flags.emplace_back("tokenizer.ggml.normalizer.strip_accents",
@@ -163,7 +162,8 @@ void put_unigram(const TokenizerSource& source, TokenizerLists& lists) {
     const std::string& type = stage["type"].string();
     if (type == "WhitespaceSplit" && !marks) {
       remove_spaces = true;
-    } else if (type == "Metaspace" && !marks && stage.string_or("replacement", std::string(kMark)) == kMark) {
+    } else if (type == "Metaspace" && !marks &&
+               stage.string_or("replacement", std::string(text::kWordMark)) == text::kWordMark) {
       marks = true;
       add_prefix =
           stage.string_or("prepend_scheme",

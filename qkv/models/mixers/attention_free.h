@@ -3,7 +3,7 @@
 
 #include "qkv/models/mixers/mixer.h"
 #include "qkv/models/spec_field.h"
-#include "qkv/nn/attention_free.h"
+#include "qkv/nn/attention_free_spec.h"
 
 namespace qkv {
 

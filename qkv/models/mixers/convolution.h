@@ -3,7 +3,7 @@
 
 #include "qkv/models/mixers/mixer.h"
 #include "qkv/models/spec_field.h"
-#include "qkv/nn/convolution.h"
+#include "qkv/nn/convolution_spec.h"
 
 namespace qkv {
 

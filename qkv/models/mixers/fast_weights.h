@@ -3,7 +3,7 @@
 
 #include "qkv/models/mixers/mixer.h"
 #include "qkv/models/spec_field.h"
-#include "qkv/ops/feature_map.h"
+#include "qkv/ops/feature_map_spec.h"
 
 namespace qkv {
 

@@ -3,7 +3,7 @@
 
 #include "qkv/models/mixers/mixer.h"
 #include "qkv/models/spec_field.h"
-#include "qkv/nn/gated_delta.h"
+#include "qkv/nn/gated_delta_spec.h"
 
 namespace qkv {
 

@@ -3,26 +3,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-
-#include "qkv/nn/sublayer.h"
-#include "qkv/ops/attention.h"
 
 namespace qkv {
 
+class Sublayer;     // nn/sublayer.h
+struct MixerPlace;  // models/mixers/mixer_place.h
 struct ModelSpec;
-class Parameters;
-
-// The place of a mixer in a model: the layer that it is built for.
-struct MixerPlace {
-  Parameters& parameters;
-  const std::string& name;  // prefix of its parameters' names
-  const ModelSpec& spec;    // as if all layers were of this layer's kind
-  Mask mask;                // the stack's: causal or full
-  int64_t layer;            // counted from 0
-  uint32_t site;            // first of its random sites
-  InitStd std;
-};
 
 // Memory and arithmetic of a mixer, per token, for `qkv plan`.
 struct MixerCost {
@@ -36,14 +22,6 @@ struct MixerCost {
   int64_t remembered = 0;       // numbers that decoding stores per token
   int64_t state = 0;            // numbers that decoding stores per sequence, whatever its length
 };
-
-// Throws Error naming mixer `name` unless it stands in blocks that read the tokens in turn; `decoder`: of a
-// decoder.
-void check_reads_in_turn(const ModelSpec& spec, const char* name, bool decoder);
-
-// Throws Error if the width of a stack cannot be cut into the heads of mixer `name`; their number is `key` in
-// configurations.
-void check_heads(const ModelSpec& spec, const char* name, int64_t heads, const char* key);
 
 // A mixer is a struct with its fields and:
 //
@@ -59,6 +37,7 @@ void check_heads(const ModelSpec& spec, const char* name, int64_t heads, const c
 //   MixerCost cost(const ModelSpec& spec, bool causal) const;   causal: no token sees those after it
 //   bool operator==(const M&) const;
 //
-// models/mixer_spec.h lists them all.
+// Its header knows no layer: check(), make() and cost() are in mixers/NAME_layer.cc. models/mixer_spec.h
+// lists them all.
 
 }  // namespace qkv

@@ -3,7 +3,7 @@
 
 #include "qkv/models/mixers/mixer.h"
 #include "qkv/models/spec_field.h"
-#include "qkv/nn/random_feature_attention.h"
+#include "qkv/nn/random_feature_spec.h"
 
 namespace qkv {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "qkv/models/mixers/mixer.h"
-#include "qkv/ops/recurrence.h"
+#include "qkv/ops/recurrence_spec.h"
 
 namespace qkv {
 

@@ -3,7 +3,7 @@
 
 #include "qkv/models/mixers/mixer.h"
 #include "qkv/models/spec_field.h"
-#include "qkv/nn/rwkv.h"
+#include "qkv/nn/rwkv_spec.h"
 
 namespace qkv {
 

@@ -3,7 +3,7 @@
 
 #include "qkv/models/mixers/mixer.h"
 #include "qkv/models/spec_field.h"
-#include "qkv/nn/state_space.h"
+#include "qkv/nn/state_space_spec.h"
 
 namespace qkv {
 

@@ -12,8 +12,8 @@
 #include "qkv/data/masking.h"
 #include "qkv/data/text_file.h"
 #include "qkv/models/spec.h"
+#include "qkv/optim/training_state.h"
 #include "qkv/train/config/objective.h"
-#include "qkv/train/optim/training_state.h"
 
 namespace qkv {
 

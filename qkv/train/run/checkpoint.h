@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "qkv/io/model_dir.h"
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 #include "qkv/train/run/model_files.h"
 
 namespace qkv {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "qkv/base/progress.h"
+#include "qkv/optim/training_state.h"
 #include "qkv/report/metrics_file.h"
-#include "qkv/train/optim/training_state.h"
 #include "qkv/train/run/run_setup.h"
 
 namespace qkv {

@@ -13,7 +13,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/container/safetensors.h"
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/io/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 
 namespace qkv {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "qkv/train/optim/training_state.h"
+#include "qkv/optim/training_state.h"
 
 namespace qkv {
 namespace {
