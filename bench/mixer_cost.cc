@@ -15,7 +15,9 @@
 
 #include "bench/measure.h"
 #include "qkv/autograd/graph.h"
+#include "qkv/models/mixers/mixer_place.h"
 #include "qkv/models/spec.h"
+#include "qkv/nn/parameter.h"
 
 namespace qkv {
 namespace {

@@ -7,7 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "qkv/batch/layout.h"
+#include "qkv/kernels/mask.h"
 #include "qkv/models/spec.h"
+#include "qkv/nn/context.h"
+#include "qkv/nn/norm.h"
 #include "qkv/nn/parameter.h"
 #include "qkv/ops/relative_bias.h"
 

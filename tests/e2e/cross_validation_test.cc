@@ -11,7 +11,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::cross_validation_test {
 namespace {
 
 class CrossValidation : public ::testing::Test {
@@ -141,4 +141,4 @@ TEST_F(CrossValidation, RefusesWhatCannotBeDivided) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::cross_validation_test

@@ -20,7 +20,7 @@
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::encoder_test {
 namespace {
 
 // Numbers below n, each a function of (seed, its place).
@@ -486,4 +486,4 @@ precision = "f32"
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::encoder_test

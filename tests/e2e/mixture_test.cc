@@ -16,7 +16,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::mixture_test {
 namespace {
 
 std::string word(uint64_t seed, uint64_t i) {
@@ -342,4 +342,4 @@ warmup_steps = 5
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::mixture_test

@@ -12,7 +12,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::ranks_test {
 namespace {
 
 class Ranks : public ::testing::Test {
@@ -462,4 +462,4 @@ train = {{ objective = "classify", batch_tokens = 100, shards = 64 }}
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::ranks_test

@@ -10,7 +10,7 @@
 #include "tests/e2e/reversed_words.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::recurrent_test {
 namespace {
 
 // Settings besides the task.
@@ -129,4 +129,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::recurrent_test

@@ -23,7 +23,7 @@
 #include "qkv/train/run/trainer.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::training_test {
 namespace {
 
 ModelSpec small_spec(float dropout) {
@@ -643,4 +643,4 @@ TEST_F(RunTest, AChangedTextOrTokenizerIsNotResumed) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::training_test

@@ -13,7 +13,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::translation_test {
 namespace {
 
 // Encoder-decoders, and decoders alone with and without bidirectional sources.
@@ -255,4 +255,4 @@ INSTANTIATE_TEST_SUITE_P(Both, Restoration,
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::translation_test

@@ -6,7 +6,7 @@
 
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::attention_test {
 namespace {
 
 using testing::Uniform;
@@ -118,4 +118,4 @@ TEST(Attention, OfAQueryThatMayAttendNowhereIsNotANumber) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::attention_test

@@ -11,7 +11,7 @@
 #include "formal/special_tokens.h"
 #include "formal/unembedding.h"
 
-namespace qkv::formal {
+namespace qkv::formal::components_test {
 namespace {
 
 TEST(Embedding, TakesColumnsCountedFromOne) {
@@ -91,4 +91,4 @@ TEST(Chunks, AreAtMostLMaxLongAndTogetherTheText) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::components_test

@@ -4,7 +4,7 @@
 #include "tests/formal/finite_differences.h"
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::d_gradient_test {
 namespace {
 
 using testing::random_theta;
@@ -79,4 +79,4 @@ TEST(DGradient, OfOneTokenIsZero) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::d_gradient_test

@@ -4,7 +4,7 @@
 #include "tests/formal/finite_differences.h"
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::e_gradient_test {
 namespace {
 
 using testing::random_theta;
@@ -38,4 +38,4 @@ TEST(EGradient, WithNothingMaskedIsZero) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::e_gradient_test

@@ -4,7 +4,7 @@
 #include "tests/formal/finite_differences.h"
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::ed_gradient_test {
 namespace {
 
 using testing::random_theta;
@@ -41,4 +41,4 @@ TEST(EDGradient, EqualsFiniteDifferencesTied) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::ed_gradient_test

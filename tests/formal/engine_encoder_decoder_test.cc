@@ -13,7 +13,7 @@
 #include "qkv/infer/generate.h"
 #include "tests/formal/engine_batches.h"
 
-namespace qkv {
+namespace qkv::engine_encoder_decoder_test {
 namespace {
 
 using formal::EDTheta;
@@ -263,4 +263,4 @@ INSTANTIATE_TEST_SUITE_P(Random, EncoderDecoderAgainstFormal, ::testing::Range(0
 INSTANTIATE_TEST_SUITE_P(Random, RestorationAgainstFormal, ::testing::Range(0u, seeds()));
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_encoder_decoder_test

@@ -7,7 +7,7 @@
 #include "qkv/data/masking.h"
 #include "tests/formal/engine_batches.h"
 
-namespace qkv {
+namespace qkv::engine_encoder_test {
 namespace {
 
 using formal::ETheta;
@@ -175,4 +175,4 @@ TEST_P(EncoderAgainstFormal, PermutationLossAndEveryGradient) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_encoder_test

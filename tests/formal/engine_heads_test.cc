@@ -8,7 +8,7 @@
 #include "qkv/data/masking.h"
 #include "tests/formal/engine_batches.h"
 
-namespace qkv {
+namespace qkv::engine_heads_test {
 namespace {
 
 class HeadsAgainstFormal : public ::testing::TestWithParam<unsigned> {
@@ -184,4 +184,4 @@ TEST_P(HeadsAgainstFormal, PairsOfVectors) {
 INSTANTIATE_TEST_SUITE_P(Random, HeadsAgainstFormal, ::testing::Range(0u, seeds()));
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_heads_test

@@ -4,7 +4,7 @@
 #include "formal/multi_token.h"
 #include "tests/formal/engine_batches.h"
 
-namespace qkv {
+namespace qkv::engine_mtp_test {
 namespace {
 
 constexpr std::pair<MtpForm, formal::MTPForm> kForms[] = {{MtpForm::chained, formal::MTPForm::chained},
@@ -96,4 +96,4 @@ TEST_P(MtpAgainstFormal, EvaluationIsOfTheNextToken) {
 INSTANTIATE_TEST_SUITE_P(Seeds, MtpAgainstFormal, ::testing::Range(0U, seeds()));
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_mtp_test

@@ -4,7 +4,7 @@
 #include "formal/perceiver.h"
 #include "tests/formal/engine_case.h"
 
-namespace qkv {
+namespace qkv::engine_perceiver_test {
 namespace {
 
 using Theta = formal::PerceiverTheta<double>;
@@ -204,4 +204,4 @@ TEST_P(PerceiverAgainstFormal, ReadsAnyPositions) {
 INSTANTIATE_TEST_SUITE_P(Seeds, PerceiverAgainstFormal, ::testing::Range(0U, seeds()));
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_perceiver_test

@@ -10,7 +10,7 @@
 #include "qkv/train/tasks/evaluate.h"
 #include "tests/formal/engine_batches.h"
 
-namespace qkv {
+namespace qkv::engine_prefix_test {
 namespace {
 
 class DecoderAgainstFormal : public ::testing::TestWithParam<unsigned> {
@@ -174,4 +174,4 @@ TEST_P(DecoderAgainstFormal, GeneratedFromAPrefix) {
 INSTANTIATE_TEST_SUITE_P(Random, DecoderAgainstFormal, ::testing::Range(0u, seeds()));
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_prefix_test

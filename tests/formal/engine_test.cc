@@ -11,7 +11,7 @@
 #include "qkv/optim/training_state.h"
 #include "tests/formal/engine_case.h"
 
-namespace qkv {
+namespace qkv::engine_test {
 namespace {
 
 using formal::DTheta;
@@ -118,4 +118,4 @@ TEST_P(EngineAgainstFormal, GeneratedTokens) {
 INSTANTIATE_TEST_SUITE_P(Random, EngineAgainstFormal, ::testing::Range(0u, seeds()));
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_test

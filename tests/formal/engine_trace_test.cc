@@ -9,7 +9,7 @@
 #include "qkv/trace/trace.h"
 #include "tests/formal/varied_case.h"
 
-namespace qkv {
+namespace qkv::engine_trace_test {
 namespace {
 
 using Named = std::map<std::string, formal::Matrix<double>>;
@@ -209,4 +209,4 @@ TEST_P(TraceAgainstFormal, TwoStacks) {
 INSTANTIATE_TEST_SUITE_P(Random, TraceAgainstFormal, ::testing::Range(0U, variations()));
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_trace_test

@@ -9,7 +9,7 @@
 #include "tests/formal/varied_case.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::engine_variations_test {
 namespace {
 
 class VariationsAgainstFormal : public ::testing::TestWithParam<unsigned> {
@@ -209,4 +209,4 @@ TEST(Variations, MostCanRememberSegments) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_variations_test

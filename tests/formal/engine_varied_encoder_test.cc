@@ -4,7 +4,7 @@
 
 #include "tests/formal/varied_case.h"
 
-namespace qkv {
+namespace qkv::engine_varied_encoder_test {
 namespace {
 
 // A sequence, and which of the texts each token is of; both from 1.
@@ -90,4 +90,4 @@ TEST(Variations, EveryOneOfEncodersIsDrawn) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_varied_encoder_test

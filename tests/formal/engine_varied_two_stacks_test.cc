@@ -3,7 +3,7 @@
 
 #include "tests/formal/varied_case.h"
 
-namespace qkv {
+namespace qkv::engine_varied_two_stacks_test {
 namespace {
 
 // A source, a text, and which of several texts each of its tokens is of; all from 1.
@@ -139,4 +139,4 @@ TEST(Variations, EveryOneOfTwoStacksIsDrawn) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_varied_two_stacks_test

@@ -6,7 +6,7 @@
 
 #include "tests/formal/test_theta.h"
 
-namespace qkv {
+namespace qkv::fast_weights_test {
 namespace {
 
 using formal::FeatureMap;
@@ -72,4 +72,4 @@ TEST(FastWeightsFormal, FeaturesAreWhatTheySay) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::fast_weights_test

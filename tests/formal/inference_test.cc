@@ -6,7 +6,7 @@
 
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::inference_test {
 namespace {
 
 using testing::random_theta;
@@ -118,4 +118,4 @@ TEST(EDInference, SamplesFromTheLastColumn) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::inference_test

@@ -8,7 +8,7 @@
 
 #include "qkv/optim/optimizer.h"
 
-namespace qkv {
+namespace qkv::optimizers_test {
 namespace {
 
 constexpr int64_t kRows = 65, kColumns = 17, kBias = 33;
@@ -162,4 +162,4 @@ TEST(OptimizersAgainstFormal, Adafactor) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::optimizers_test

@@ -18,7 +18,7 @@
 #include "qkv/quant/block_integers.h"
 #include "qkv/quant/quantize.h"
 
-namespace qkv {
+namespace qkv::quantized_test {
 namespace {
 
 std::vector<formal::WeightBlock> blocks_of(WeightType type, const std::byte* row, int64_t k) {
@@ -236,4 +236,4 @@ TEST(Quantized, GradientsAgainstFormal) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::quantized_test

@@ -9,7 +9,7 @@
 #include "tests/formal/finite_differences.h"
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::riedel_test {
 namespace {
 
 using testing::random_theta;
@@ -196,4 +196,4 @@ TEST(RiedelG, GradientEqualsFiniteDifferences) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::riedel_test

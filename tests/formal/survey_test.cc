@@ -4,7 +4,7 @@
 
 #include "tests/formal/varied_case.h"
 
-namespace qkv {
+namespace qkv::survey_test {
 namespace {
 
 using formal::Index;
@@ -132,4 +132,4 @@ TEST(SurveyPseudocode, IsTheEnginesPreNormEncoderDecoder) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::survey_test

@@ -13,7 +13,7 @@
 #include "formal/transformer.h"
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::token_by_token_test {
 namespace {
 
 using testing::random_theta;
@@ -157,4 +157,4 @@ TEST(TokenByToken, Losses) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::token_by_token_test

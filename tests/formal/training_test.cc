@@ -4,7 +4,7 @@
 
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::training_test {
 namespace {
 
 using testing::largest_difference;
@@ -79,4 +79,4 @@ TEST(Training, IsDeterministic) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::training_test

@@ -4,7 +4,7 @@
 
 #include "tests/formal/test_theta.h"
 
-namespace qkv::formal {
+namespace qkv::formal::transformer_test {
 namespace {
 
 using testing::random_theta;
@@ -174,4 +174,4 @@ TEST(Theta, TiedUnembeddingIsTheTransposedEmbedding) {
 }
 
 }  // namespace
-}  // namespace qkv::formal
+}  // namespace qkv::formal::transformer_test

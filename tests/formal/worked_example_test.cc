@@ -17,7 +17,7 @@
 #include "formal/special_tokens.h"
 #include "qkv/base/json_value.h"
 
-namespace qkv::formal::worked_example {
+namespace qkv::formal::worked_example::worked_example_test {
 namespace {
 
 const nlohmann::json& tables() {
@@ -298,4 +298,4 @@ TEST(WorkedExample, Disagreements) {
 }
 
 }  // namespace
-}  // namespace qkv::formal::worked_example
+}  // namespace qkv::formal::worked_example::worked_example_test

@@ -4,7 +4,7 @@
 
 #include "tests/golden/tokenizer_reference.h"
 
-namespace qkv::text {
+namespace qkv::text::bert_tokenizer_test {
 namespace {
 
 TEST(BertReference, Uncased) {
@@ -29,4 +29,4 @@ TEST(BertReference, LlamaCpp) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::bert_tokenizer_test

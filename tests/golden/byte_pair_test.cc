@@ -8,7 +8,7 @@
 #include "qkv/text/byte_alphabet.h"
 #include "tests/golden/tokenizer_reference.h"
 
-namespace qkv::text {
+namespace qkv::text::byte_pair_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -83,7 +83,7 @@ Json document_of(const Pieces& pieces, const std::filesystem::path& vocabulary) 
 
 const char* const kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-class LlamaCppReference : public testing::TestWithParam<Pieces> {};
+class LlamaCppReference : public ::testing::TestWithParam<Pieces> {};
 
 TEST_P(LlamaCppReference, Ids) {
   const ReferenceCases reference("llamacpp_" + GetParam().name);
@@ -95,7 +95,7 @@ TEST_P(LlamaCppReference, Ids) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, LlamaCppReference,
-    testing::Values(
+    ::testing::Values(
         Pieces{"mpt", Pieces::Digits::none, {kGpt2}}, Pieces{"starcoder", Pieces::Digits::first, {kGpt2}},
         Pieces{"falcon", Pieces::Digits::none, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
         Pieces{
@@ -130,4 +130,4 @@ TEST(TiktokenReference, Llama3) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::byte_pair_test

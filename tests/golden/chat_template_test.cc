@@ -7,7 +7,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 
-namespace qkv::text {
+namespace qkv::text::chat_template_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -38,4 +38,4 @@ TEST(ChatTemplateGolden, WritesWhatJinjaWrites) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::chat_template_test

@@ -9,7 +9,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 
-namespace qkv::text {
+namespace qkv::text::gpt2_tokenizer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -40,7 +40,7 @@ void expect_cases(const Tokenizer& tokenizer, const Json& cases) {
 class PrefixSpaceFolder {
  public:
   explicit PrefixSpaceFolder(const fs::path& from)
-      : path_(fs::path(testing::TempDir()) / ("qkv_gpt2_prefix_space_" + std::to_string(::getpid()))) {
+      : path_(fs::path(::testing::TempDir()) / ("qkv_gpt2_prefix_space_" + std::to_string(::getpid()))) {
     fs::create_directories(path_);
     for (const char* name : {"vocab.json", "merges.txt"}) {
       fs::copy_file(from / name, path_ / name, fs::copy_options::overwrite_existing);
@@ -104,4 +104,4 @@ TEST(Gpt2Reference, LlamaCpp) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::gpt2_tokenizer_test

@@ -22,7 +22,7 @@
 #include "qkv/ops/elementwise.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::hf_test {
 namespace {
 
 // Deviations are relative to the largest magnitude of the expected tensor.
@@ -638,4 +638,4 @@ INSTANTIATE_TEST_SUITE_P(All, HfGeneration,
                          name_of_case);
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::hf_test

@@ -26,7 +26,7 @@
 #include "qkv/ops/time_step.h"
 #include "qkv/ops/wkv.h"
 
-namespace qkv {
+namespace qkv::mixers_test {
 namespace {
 
 constexpr double kBound = 1e-5;  // times the largest magnitude of what is expected
@@ -549,4 +549,4 @@ TEST(Mixers, AreThoseOfPublishedCode) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::mixers_test

@@ -4,10 +4,10 @@
 
 #include "tests/golden/tokenizer_reference.h"
 
-namespace qkv::text {
+namespace qkv::text::sentencepiece_test {
 namespace {
 
-class SentencePieceReference : public testing::TestWithParam<const char*> {};
+class SentencePieceReference : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SentencePieceReference, Library) {
   const ReferenceCases reference(std::string("sentencepiece_") + GetParam());
@@ -16,8 +16,8 @@ TEST_P(SentencePieceReference, Library) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SentencePieceReference,
-                         testing::Values("albert", "llama", "sp_bpe_1k", "sp_bytefallback_2k", "sp_char",
-                                         "sp_ja_test", "sp_unigram_1k", "sp_unigram_no_bos"),
+                         ::testing::Values("albert", "llama", "sp_bpe_1k", "sp_bytefallback_2k", "sp_char",
+                                           "sp_ja_test", "sp_unigram_1k", "sp_unigram_no_bos"),
                          [](const auto& info) { return std::string(info.param); });
 
 struct ClassCase {
@@ -31,7 +31,7 @@ void PrintTo(const ClassCase& c, std::ostream* out) {
   *out << c.name;
 }
 
-class SentencePieceClass : public testing::TestWithParam<ClassCase> {};
+class SentencePieceClass : public ::testing::TestWithParam<ClassCase> {};
 
 TEST_P(SentencePieceClass, HuggingFace) {
   const ReferenceCases reference(GetParam().name);
@@ -47,17 +47,17 @@ TEST_P(SentencePieceClass, HuggingFace) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, SentencePieceClass,
-    testing::Values(ClassCase{"llama", "LlamaTokenizer", "{}", false},
-                    ClassCase{"llama_nonlegacy", "LlamaTokenizer", R"({"legacy": false})", false},
-                    ClassCase{"llama_bpe1k", "LlamaTokenizer", "{}", false},
-                    ClassCase{"t5_unigram1k", "T5Tokenizer", "{}", true},
-                    ClassCase{"t5_albert30k", "T5Tokenizer", "{}", false},
-                    ClassCase{"albert", "AlbertTokenizer", "{}", true},
-                    ClassCase{"xlnet_unigram1k", "XLNetTokenizer", "{}", true},
-                    ClassCase{"xlmr_unigram1k", "XLMRobertaTokenizer", "{}", true},
-                    ClassCase{"albert_keep_accents", "AlbertTokenizer",
-                              R"({"do_lower_case": false, "keep_accents": true})", true}),
+    ::testing::Values(ClassCase{"llama", "LlamaTokenizer", "{}", false},
+                      ClassCase{"llama_nonlegacy", "LlamaTokenizer", R"({"legacy": false})", false},
+                      ClassCase{"llama_bpe1k", "LlamaTokenizer", "{}", false},
+                      ClassCase{"t5_unigram1k", "T5Tokenizer", "{}", true},
+                      ClassCase{"t5_albert30k", "T5Tokenizer", "{}", false},
+                      ClassCase{"albert", "AlbertTokenizer", "{}", true},
+                      ClassCase{"xlnet_unigram1k", "XLNetTokenizer", "{}", true},
+                      ClassCase{"xlmr_unigram1k", "XLMRobertaTokenizer", "{}", true},
+                      ClassCase{"albert_keep_accents", "AlbertTokenizer",
+                                R"({"do_lower_case": false, "keep_accents": true})", true}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::sentencepiece_test

@@ -4,7 +4,7 @@
 #include "tests/gradient/gradient_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::attention_free_test {
 namespace {
 
 using testing::expect_error;
@@ -97,4 +97,4 @@ TEST(AttentionFree, ChecksItsInput) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::attention_free_test

@@ -3,7 +3,7 @@
 #include "qkv/ops/attention_unfused.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::attention_test {
 namespace {
 
 using testing::Check;
@@ -364,4 +364,4 @@ TEST(Attention, AQueryThatSeesNoKeyGivesZero) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::attention_test

@@ -6,7 +6,7 @@
 #include "qkv/ops/norm.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::decoder_test {
 namespace {
 
 using testing::floats;
@@ -291,4 +291,4 @@ TEST(Backward, NothingIsRecordedUnderNoGrad) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::decoder_test

@@ -6,7 +6,7 @@
 #include "qkv/ops/xielu.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::elementwise_test {
 namespace {
 
 using testing::Check;
@@ -244,4 +244,4 @@ TEST(ResidualNormGradient, OfTheSumAloneIsThatOfAnAddition) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::elementwise_test

@@ -3,7 +3,7 @@
 
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::experts_test {
 namespace {
 
 using testing::expect_gradients;
@@ -195,4 +195,4 @@ TEST(ExpertRows, AreAPermutation) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::experts_test

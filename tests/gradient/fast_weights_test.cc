@@ -7,7 +7,7 @@
 #include "qkv/ops/feature_map.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::fast_weights_test {
 namespace {
 
 using testing::expect_gradients;
@@ -293,4 +293,4 @@ TEST(FeatureMapGradient, IsTheDifference) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::fast_weights_test

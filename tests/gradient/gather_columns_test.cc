@@ -3,7 +3,7 @@
 
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::gather_columns_test {
 namespace {
 
 using testing::expect_gradients;
@@ -36,4 +36,4 @@ TEST(GatherColumns, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gather_columns_test

@@ -7,7 +7,7 @@
 #include "tests/gradient/gradient_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::hashed_attention_test {
 namespace {
 
 using testing::expect_error;
@@ -232,4 +232,4 @@ TEST(HashedAttention, ChecksItsInput) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::hashed_attention_test

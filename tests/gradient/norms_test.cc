@@ -7,7 +7,7 @@
 #include "qkv/ops/squash.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::norms_test {
 namespace {
 
 using testing::expect_gradients;
@@ -75,4 +75,4 @@ TEST(Norms, RefuseWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::norms_test

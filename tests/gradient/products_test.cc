@@ -7,7 +7,7 @@
 #include "qkv/ops/low_rank.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::products_test {
 namespace {
 
 using testing::Check;
@@ -338,4 +338,4 @@ TEST(CrossEntropy, ChunksEqualTheWhole) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::products_test

@@ -13,7 +13,7 @@
 #include "tests/gradient/parts_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::random_features_test {
 namespace {
 
 using testing::expect_error;
@@ -258,4 +258,4 @@ TEST(RandomFeatures, RefuseWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::random_features_test

@@ -6,7 +6,7 @@
 #include "qkv/ops/source_attention.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::recurrence_test {
 namespace {
 
 using testing::expect_gradients;
@@ -134,4 +134,4 @@ TEST(Parts, RefuseWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::recurrence_test

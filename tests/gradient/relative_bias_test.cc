@@ -5,7 +5,7 @@
 
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::relative_bias_test {
 namespace {
 
 using testing::expect_gradients;
@@ -76,4 +76,4 @@ TEST(RelativeBiasGradient, IsTheDifference) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::relative_bias_test

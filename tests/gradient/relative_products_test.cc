@@ -5,7 +5,7 @@
 
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::relative_products_test {
 namespace {
 
 using testing::uniform;
@@ -91,4 +91,4 @@ TEST(DistanceSinusoids, AreSinesThenCosines) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::relative_products_test

@@ -10,7 +10,7 @@
 #include "tests/gradient/gradient_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::rotary_test {
 namespace {
 
 using testing::expect_gradients;
@@ -266,4 +266,4 @@ TEST(GroupRmsNorm, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::rotary_test

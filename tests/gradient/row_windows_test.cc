@@ -3,7 +3,7 @@
 
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::row_windows_test {
 namespace {
 
 using testing::expect_gradients;
@@ -56,4 +56,4 @@ TEST(RowWindows, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::row_windows_test

@@ -4,7 +4,7 @@
 #include "qkv/kernels/kernels.h"
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::rows_test {
 namespace {
 
 using testing::expect_gradients;
@@ -109,4 +109,4 @@ TEST(Contrastive, IsTheMeanOfBothWays) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::rows_test

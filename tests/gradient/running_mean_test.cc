@@ -3,7 +3,7 @@
 
 #include "tests/gradient/gradient_check.h"
 
-namespace qkv {
+namespace qkv::running_mean_test {
 namespace {
 
 using testing::expect_gradients;
@@ -55,4 +55,4 @@ TEST(RunningMean, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::running_mean_test

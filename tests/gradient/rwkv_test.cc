@@ -10,7 +10,7 @@
 #include "tests/gradient/parts_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::rwkv_test {
 namespace {
 
 using testing::expect_error;
@@ -143,4 +143,4 @@ TEST(Rwkv, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::rwkv_test

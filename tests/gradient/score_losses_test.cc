@@ -4,7 +4,7 @@
 #include "tests/gradient/gradient_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::score_losses_test {
 namespace {
 
 using testing::expect_error;
@@ -59,4 +59,4 @@ TEST(ScoreLosses, RefuseWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::score_losses_test

@@ -10,7 +10,7 @@
 #include "tests/gradient/parts_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::state_space_test {
 namespace {
 
 using testing::expect_error;
@@ -163,4 +163,4 @@ TEST(SelectiveScan, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::state_space_test

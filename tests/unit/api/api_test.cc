@@ -19,7 +19,7 @@
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::api_test {
 namespace {
 
 using testing::ScratchDir;
@@ -361,4 +361,4 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::api_test

@@ -18,7 +18,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/base/rng.h"
 
-namespace qkv {
+namespace qkv::base_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,7 +126,7 @@ TEST(DropoutBits, ThresholdAtTheEnds) {
   EXPECT_EQ(dropout_threshold(1), 0xFFFFFFFFu);
 }
 
-class Parallel : public testing::TestWithParam<int> {
+class Parallel : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     before_ = num_threads();
@@ -137,7 +137,7 @@ class Parallel : public testing::TestWithParam<int> {
  private:
   int before_ = 1;
 };
-INSTANTIATE_TEST_SUITE_P(Threads, Parallel, testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Threads, Parallel, ::testing::Values(1, 2, 3, 8));
 
 TEST_P(Parallel, ForCoversEveryIndexOnce) {
   for (const int64_t n : {0, 1, 2, 7, 8, 9, 1000})
@@ -207,11 +207,11 @@ TEST_P(Parallel, ExceptionsReachTheCaller) {
   EXPECT_EQ(visits, 1);
 }
 
-class Files : public testing::Test {
+class Files : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    folder_ = testing::TempDir() + "qkv_files_" + name + "_" + std::to_string(::getpid());
+    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = ::testing::TempDir() + "qkv_files_" + name + "_" + std::to_string(::getpid());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -324,4 +324,4 @@ TEST_F(Files, AFailedFillLeavesTheOldDirectory) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::base_test

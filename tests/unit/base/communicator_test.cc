@@ -6,7 +6,7 @@
 #include "tests/rank_threads.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::communicator_test {
 namespace {
 
 std::span<const std::byte> bytes(const std::string& text) {
@@ -99,4 +99,4 @@ TEST(Communicator, NamesAMessageOfAnotherLength) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::communicator_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::message_test {
 namespace {
 
 TEST(Message, BringsValuesAndTextsBack) {
@@ -32,4 +32,4 @@ TEST(Message, RejectsOneThatIsCutShort) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::message_test

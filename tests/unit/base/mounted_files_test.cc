@@ -5,7 +5,7 @@
 #include "qkv/base/file.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::mounted_files_test {
 namespace {
 
 using testing::expect_error;
@@ -26,4 +26,4 @@ TEST(MountedFiles, AreReadAsIfTheyWereInAFolder) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::mounted_files_test

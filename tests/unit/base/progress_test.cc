@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qkv {
+namespace qkv::progress_test {
 namespace {
 
 TEST(Progress, BarsFillWithTheShare) {
@@ -42,4 +42,4 @@ TEST(Progress, Counts) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::progress_test

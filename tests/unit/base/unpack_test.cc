@@ -10,7 +10,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::unpack_test {
 namespace {
 
 using testing::expect_error;
@@ -104,4 +104,4 @@ TEST(Unpack, WhatIsMissingIsSaidToBe) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::unpack_test

@@ -17,7 +17,7 @@
 #include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv::text {
+namespace qkv::text::chat_template_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -144,4 +144,4 @@ TEST(ChatTemplateFuzz, MutatedTemplatesAreRunOrRefused) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::chat_template_test

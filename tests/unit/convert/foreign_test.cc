@@ -21,7 +21,7 @@
 #include "tests/fuzz/foreign_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv {
+namespace qkv::foreign_test {
 namespace {
 
 using testing::expect_error;
@@ -340,4 +340,4 @@ TEST(ForeignFiles, DamagedOnesAreRejected) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::foreign_test

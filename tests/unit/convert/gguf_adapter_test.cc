@@ -19,7 +19,7 @@
 #include "tests/unit/io/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv::testing {
+namespace qkv::testing::gguf_adapter_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -277,4 +277,4 @@ TEST(GgufAdapter, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace qkv::testing
+}  // namespace qkv::testing::gguf_adapter_test

@@ -7,7 +7,7 @@
 #include "tests/unit/io/gguf_model_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv::testing {
+namespace qkv::testing::gguf_importance_test {
 namespace {
 
 using Importance = std::vector<std::vector<ColumnImportance>>;
@@ -85,4 +85,4 @@ TEST(GgufImportance, OfColumnsThatAreApart) {
 }
 
 }  // namespace
-}  // namespace qkv::testing
+}  // namespace qkv::testing::gguf_importance_test

@@ -6,7 +6,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::conll_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -94,4 +94,4 @@ TEST_F(ConllTest, ErrorsNameFileAndLine) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::conll_test

@@ -9,7 +9,7 @@
 
 #include "qkv/base/error.h"
 
-namespace qkv {
+namespace qkv::corruption_test {
 namespace {
 
 std::vector<int32_t> numbers(int64_t n) {
@@ -157,4 +157,4 @@ TEST(CutInTwo, PutsTheBeginningInTheSource) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::corruption_test

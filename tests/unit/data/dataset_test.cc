@@ -6,7 +6,7 @@
 #include "qkv/kernels/kernels.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::dataset_test {
 namespace {
 
 // Documents of these lengths; tokens count up, so that a token names its place.
@@ -188,4 +188,4 @@ TEST(StreamWindows, APassReadsEverythingInOrder) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::dataset_test

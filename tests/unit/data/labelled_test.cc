@@ -5,7 +5,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::labelled_test {
 namespace {
 
 using testing::expect_error;
@@ -169,4 +169,4 @@ TEST(Augmentation, OfTagsMasksAlone) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::labelled_test

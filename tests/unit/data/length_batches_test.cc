@@ -9,7 +9,7 @@
 
 #include "qkv/base/error.h"
 
-namespace qkv {
+namespace qkv::length_batches_test {
 namespace {
 
 std::vector<int64_t> lengths(int count) {
@@ -85,4 +85,4 @@ TEST(Shuffle, IsAPermutationOfSeedAndEpoch) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::length_batches_test

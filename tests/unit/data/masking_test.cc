@@ -7,7 +7,7 @@
 
 #include "qkv/base/rng.h"
 
-namespace qkv {
+namespace qkv::masking_test {
 namespace {
 
 constexpr int32_t kVocab = 1000, kMask = 4, kFirst = 2, kLast = 3,
@@ -246,4 +246,4 @@ TEST(Masking, TwoTexts) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::masking_test

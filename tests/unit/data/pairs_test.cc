@@ -12,7 +12,7 @@
 #include "qkv/text/trainer.h"
 #include "qkv/train/corpora/corpus.h"
 
-namespace qkv {
+namespace qkv::pairs_test {
 namespace {
 
 // Pair d: a source of d, ..., d and a target of 1000 + d, ..., whose lengths vary.
@@ -201,4 +201,4 @@ TEST(Pairs, ByLengthHasEveryPair) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::pairs_test

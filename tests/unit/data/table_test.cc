@@ -6,7 +6,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::table_test {
 namespace {
 
 using testing::expect_error;
@@ -137,4 +137,4 @@ TEST_F(TableTest, ParallelFiles) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::table_test

@@ -6,7 +6,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::text_file_test {
 namespace {
 
 using testing::expect_error;
@@ -80,4 +80,4 @@ TEST(TextFile, WindowsLineEndsBecomeOthers) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::text_file_test

@@ -9,7 +9,7 @@
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::token_file_test {
 namespace {
 
 using testing::ScratchDir;
@@ -87,4 +87,4 @@ TEST(PiecesToEncode, GiveTheTokensOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::token_file_test

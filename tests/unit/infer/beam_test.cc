@@ -11,7 +11,7 @@
 #include "qkv/infer/attention_rows.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::beam_test {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -506,4 +506,4 @@ TEST_F(BeamTest, OutputsKeepToTheRules) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::beam_test

@@ -14,7 +14,7 @@
 #include "qkv/quant/quantize.h"
 #include "qkv/tensor/storage.h"
 
-namespace qkv {
+namespace qkv::company_test {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -154,4 +154,4 @@ TEST(Company, APromptThatDoesNotFitIsNotReadInPart) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::company_test

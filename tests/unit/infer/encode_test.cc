@@ -7,7 +7,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::encode_test {
 namespace {
 
 using testing::tokens_of;
@@ -82,4 +82,4 @@ TEST(FirstTokens, AreThoseThatOverlapFirst) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::encode_test

@@ -21,7 +21,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::engine_test {
 namespace {
 
 using testing::expect_error;
@@ -785,4 +785,4 @@ TEST_F(EngineTest, WhatCannotBeAnswered) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::engine_test

@@ -3,7 +3,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::few_shot_test {
 namespace {
 
 using testing::expect_error;
@@ -99,4 +99,4 @@ TEST(FewShot, RefusalsNameThePlace) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::few_shot_test

@@ -8,7 +8,7 @@
 #include "qkv/base/parallel.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::generate_test {
 namespace {
 
 using testing::expect_error;
@@ -350,4 +350,4 @@ TEST_F(GenerateTest, RefusesBadInput) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::generate_test

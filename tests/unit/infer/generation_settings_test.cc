@@ -6,7 +6,7 @@
 #include "qkv/base/json_value.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::generation_settings_test {
 namespace {
 
 using Acts = GenerationField::Acts;
@@ -137,4 +137,4 @@ TEST(GenerationSettings, SettingsThatCannotActAreNamed) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::generation_settings_test

@@ -7,7 +7,7 @@
 #include "qkv/ops/weight_product.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::importance_test {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -65,4 +65,4 @@ TEST(ActivationWatch, IsOneAtATime) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::importance_test

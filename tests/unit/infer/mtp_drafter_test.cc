@@ -9,7 +9,7 @@
 #include "qkv/ops/parts.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::mtp_drafter_test {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -141,4 +141,4 @@ TEST(MtpDrafter, NeedsModules) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::mtp_drafter_test

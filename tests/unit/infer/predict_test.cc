@@ -8,7 +8,7 @@
 #include "qkv/base/rng.h"
 #include "qkv/ops/rows.h"
 
-namespace qkv {
+namespace qkv::predict_test {
 namespace {
 
 Tensor scores(int64_t rows, uint64_t seed) {
@@ -217,4 +217,4 @@ TEST(Vectors, ThatCannotBeToldApartAreNotFound) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::predict_test

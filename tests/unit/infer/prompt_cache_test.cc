@@ -15,7 +15,7 @@
 #include "qkv/infer/engine.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::prompt_cache_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -262,4 +262,4 @@ TEST_F(PromptCacheTest, EnginesKeepNoMoreThanTheyMayBesideIt) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::prompt_cache_test

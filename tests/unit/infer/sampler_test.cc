@@ -11,7 +11,7 @@
 #include "qkv/infer/log_prob.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::sampler_test {
 namespace {
 
 using testing::expect_error;
@@ -308,21 +308,23 @@ TEST(LogProb, IsTheLogarithmOfTheSoftmax) {
 TEST(Sampler, OptionsThatMakeNoSenseAreRefused) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double t : {-1.0, nan})
-    expect_error([&] { check_options({.temperature = t}); }, {"temperature"});
-  expect_error([] { check_options({.top_k = -1}); }, {"top-k", "-1"});
-  for (const double p : {0.0, -0.5, 1.5, nan}) expect_error([&] { check_options({.top_p = p}); }, {"top-p"});
-  for (const double p : {-0.1, 1.1, nan}) expect_error([&] { check_options({.min_p = p}); }, {"min-p"});
+    expect_error([&] { check_options(SamplerOptions{.temperature = t}); }, {"temperature"});
+  expect_error([] { check_options(SamplerOptions{.top_k = -1}); }, {"top-k", "-1"});
+  for (const double p : {0.0, -0.5, 1.5, nan})
+    expect_error([&] { check_options(SamplerOptions{.top_p = p}); }, {"top-p"});
+  for (const double p : {-0.1, 1.1, nan})
+    expect_error([&] { check_options(SamplerOptions{.min_p = p}); }, {"min-p"});
   for (const double p : {0.0, 1.1, nan})
-    expect_error([&] { check_options({.typical_p = p}); }, {"typical-p"});
+    expect_error([&] { check_options(SamplerOptions{.typical_p = p}); }, {"typical-p"});
   for (const double x : {0.0, -1.0, 1e9, nan})
-    expect_error([&] { check_options({.repetition_penalty = x}); }, {"repetition-penalty"});
+    expect_error([&] { check_options(SamplerOptions{.repetition_penalty = x}); }, {"repetition-penalty"});
   for (const double x : {-1e9, double{INFINITY}, nan}) {
-    expect_error([&] { check_options({.frequency_penalty = x}); }, {"frequency-penalty"});
-    expect_error([&] { check_options({.presence_penalty = x}); }, {"presence-penalty"});
+    expect_error([&] { check_options(SamplerOptions{.frequency_penalty = x}); }, {"frequency-penalty"});
+    expect_error([&] { check_options(SamplerOptions{.presence_penalty = x}); }, {"presence-penalty"});
   }
-  EXPECT_NO_THROW(check_options({}));
-  EXPECT_NO_THROW(check_options({.temperature = 0, .top_k = 1, .top_p = 0.1}));
+  EXPECT_NO_THROW(check_options(SamplerOptions{}));
+  EXPECT_NO_THROW(check_options(SamplerOptions{.temperature = 0, .top_k = 1, .top_p = 0.1}));
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::sampler_test

@@ -9,7 +9,7 @@
 #include "qkv/text/trainer.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::score_test {
 namespace {
 
 using testing::expect_error;
@@ -155,4 +155,4 @@ TEST_F(ScoreTest, NothingBeforeAChoice) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::score_test

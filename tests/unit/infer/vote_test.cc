@@ -2,7 +2,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::vote_test {
 namespace {
 
 using Answers = std::vector<std::optional<std::string>>;
@@ -33,4 +33,4 @@ TEST(Vote, CountsTheMostFrequentFirst) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::vote_test

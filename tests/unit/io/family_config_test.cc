@@ -8,7 +8,7 @@
 #include "tests/unit/io/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::family_config_test {
 namespace {
 
 using testing::expect_error;
@@ -346,4 +346,4 @@ TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::family_config_test

@@ -36,7 +36,7 @@
 #include "tests/unit/io/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::family_test {
 namespace {
 
 using testing::ScratchDir;
@@ -353,4 +353,4 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::family_test

@@ -10,7 +10,7 @@
 #include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv {
+namespace qkv::gguf_fuzz_test {
 namespace {
 
 using namespace testing;  // NOLINT: the parts of a file
@@ -87,4 +87,4 @@ TEST(GgufFuzz, CutFilesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gguf_fuzz_test

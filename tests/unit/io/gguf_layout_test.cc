@@ -7,7 +7,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/io/gguf_model_testing.h"
 
-namespace qkv::testing {
+namespace qkv::testing::gguf_layout_test {
 namespace {
 
 using Rows = std::vector<int64_t>;
@@ -349,4 +349,4 @@ TEST(GgufNames, NumbersStandWherePatternsHavePlaces) {
 }
 
 }  // namespace
-}  // namespace qkv::testing
+}  // namespace qkv::testing::gguf_layout_test

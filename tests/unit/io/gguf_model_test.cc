@@ -15,7 +15,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/io/gguf_model_testing.h"
 
-namespace qkv::testing {
+namespace qkv::testing::gguf_model_test {
 namespace {
 
 TEST(GgufMetadata, OfALlama) {
@@ -333,4 +333,4 @@ TEST(GgufModel, ReferenceCasesComeBack) {
 }
 
 }  // namespace
-}  // namespace qkv::testing
+}  // namespace qkv::testing::gguf_model_test

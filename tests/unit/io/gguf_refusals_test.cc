@@ -10,7 +10,7 @@
 #include "tests/unit/io/gguf_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::gguf_refusals_test {
 namespace {
 
 using namespace testing;  // NOLINT: the parts of a file
@@ -255,4 +255,4 @@ TEST(GgufRefusals, WhatTheWriterCannotHold) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gguf_refusals_test

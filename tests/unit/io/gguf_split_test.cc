@@ -7,7 +7,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::gguf_split_test {
 namespace {
 
 using testing::expect_error;
@@ -116,4 +116,4 @@ TEST(GgufSplit, MissingAndWrongPartsAreRejected) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gguf_split_test

@@ -14,7 +14,7 @@
 #include "tests/unit/io/gguf_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::gguf_test {
 namespace {
 
 using testing::array_bytes;
@@ -358,4 +358,4 @@ TEST(GgufReference, FilesOfOthersAreRead) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gguf_test

@@ -15,7 +15,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/io/gguf_tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::gguf_tokenizer_test {
 namespace {
 
 using namespace testing;  // NOLINT: the parts of a file
@@ -89,7 +89,7 @@ TEST(GgufTokenizer, FairseqsOrderOfIdsIsKept) {
   Metadata m("t5");
   m.set("tokens", GgufValue::of_strings({"<s>", "<pad>", "</s>", "<unk>", "\xE2\x96\x81", "a", "<mask>"}))
       .set("scores", GgufValue::of_f32s({0, 0, 0, 0, -1, -2, 0}))
-      .set("token_type", GgufValue::of_integers(kI32, {3, 3, 3, 2, 1, 1, 3}))
+      .set("token_type", GgufValue::of_integers(kIntegers, {3, 3, 3, 2, 1, 1, 3}))
       .set("bos_token_id", GgufValue::of_u32(0))
       .set("eos_token_id", GgufValue::of_u32(2))
       .set("unknown_token_id", GgufValue::of_u32(3))
@@ -107,7 +107,7 @@ TEST(GgufTokenizer, EndsOfTextAreThoseThatLlamaCppKnows) {
   Metadata m("gpt2");
   m.set("pre", text_of("gpt-4o"))
       .set("tokens", GgufValue::of_strings(tokens))
-      .set("token_type", GgufValue::of_integers(kI32, {1, 3, 3, 3, 1, 3, 3}))
+      .set("token_type", GgufValue::of_integers(kIntegers, {1, 3, 3, 3, 1, 3, 3}))
       .set("merges", GgufValue::of_strings({}))
       .set("eom_token_id", GgufValue::of_u32(6))
       .set("eos_token_id", GgufValue::of_u32(2));
@@ -140,9 +140,9 @@ TEST(GgufTokenizerRefusals, MetadataThatDescribesNoTokenizer) {
                "tokenizer.ggml.merges[1]: \"q\" is not in the vocabulary");
   EXPECT_ERROR(byte_level().set("merges", GgufValue::of_strings({"h h"})).read(),
                "tokenizer.ggml.merges[0]: \"hh\" is not in the vocabulary");
-  EXPECT_ERROR(byte_level().set("token_type", GgufValue::of_integers(kI32, {1})).read(),
+  EXPECT_ERROR(byte_level().set("token_type", GgufValue::of_integers(kIntegers, {1})).read(),
                "tokenizer.ggml.token_type: 1 types of 16 tokens");
-  EXPECT_ERROR(byte_level().set("token_type", GgufValue::of_integers(kI32, Integers(16, 7))).read(),
+  EXPECT_ERROR(byte_level().set("token_type", GgufValue::of_integers(kIntegers, Integers(16, 7))).read(),
                "tokenizer.ggml.token_type[0]: 7 is no type");
   EXPECT_ERROR(
       byte_level().erase("tokenizer.ggml.bos_token_id").set("add_bos_token", GgufValue::of(true)).read(),
@@ -257,7 +257,7 @@ TEST(GgufTokenizerPublished, VocabulariesGiveTheIdsOfLlamaCpp) {
     Metadata m("gpt2");
     m.set("pre", text_of(pre))
         .set("tokens", GgufValue::of_strings(std::move(tokens)))
-        .set("token_type", GgufValue::of_integers(kI32, std::move(types)))
+        .set("token_type", GgufValue::of_integers(kIntegers, std::move(types)))
         .set("merges", GgufValue::of_strings(std::move(merges)));
     expect_cases(m.read(), cases(("llamacpp_" + std::string(name) + ".json").c_str()));
     expect_round_trip(m.file(), m.read());
@@ -269,4 +269,4 @@ TEST(GgufTokenizerPublished, VocabulariesGiveTheIdsOfLlamaCpp) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gguf_tokenizer_test

@@ -18,7 +18,7 @@ using Strings = std::vector<std::string>;
 using Integers = std::vector<int64_t>;
 using Keys = std::vector<std::pair<std::string, GgufValue>>;
 
-inline constexpr auto kI32 = GgufValue::Type::i32;
+inline constexpr auto kIntegers = GgufValue::Type::i32;
 
 // A file of these keys below "tokenizer.ggml.".
 class Metadata {
@@ -57,7 +57,7 @@ inline Metadata byte_level() {
       .set("tokens", GgufValue::of_strings({"h", "e", "l", "o", "\xC4\xA0", "he", "ll", "hell", "hello",
                                             "\xC4\xA0hello", "1", "2", "<|im_start|>", "<|im_end|>", "<tool>",
                                             "\xC4\x8A"}))
-      .set("token_type", GgufValue::of_integers(kI32, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 4, 1}))
+      .set("token_type", GgufValue::of_integers(kIntegers, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 4, 1}))
       .set("merges", GgufValue::of_strings({"h e", "l l", "he ll", "hell o", "\xC4\xA0 hello"}))
       .set("bos_token_id", GgufValue::of_u32(12))
       .set("eos_token_id", GgufValue::of_u32(13));
@@ -86,7 +86,7 @@ inline Metadata scored() {
   m.set("pre", text_of("default"))
       .set("tokens", GgufValue::of_strings(tokens))
       .set("scores", GgufValue::of_f32s(scores))
-      .set("token_type", GgufValue::of_integers(kI32, types));
+      .set("token_type", GgufValue::of_integers(kIntegers, types));
   return m;
 }
 
@@ -95,7 +95,7 @@ inline Metadata word_pieces() {
   m.set("pre", text_of("jina-v1"))
       .set("tokens", GgufValue::of_strings({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81he", "llo",
                                             "\xE2\x96\x81world", "\xE2\x96\x81!", "\xE2\x96\x81[unused0]"}))
-      .set("token_type", GgufValue::of_integers(kI32, {3, 3, 3, 3, 1, 1, 1, 1, 1}))
+      .set("token_type", GgufValue::of_integers(kIntegers, {3, 3, 3, 3, 1, 1, 1, 1, 1}))
       .set("unknown_token_id", GgufValue::of_u32(1))
       .set("cls_token_id", GgufValue::of_u32(2))
       .set("seperator_token_id", GgufValue::of_u32(3))
@@ -111,7 +111,7 @@ inline Metadata unigram() {
                                             "ab",
                                             "<extra_id_0>"}))
       .set("scores", GgufValue::of_f32s({0, 0, 0, -2, -3, -3, -4, -5, 0}))
-      .set("token_type", GgufValue::of_integers(kI32, {3, 3, 2, 1, 1, 1, 1, 1, 4}))
+      .set("token_type", GgufValue::of_integers(kIntegers, {3, 3, 2, 1, 1, 1, 1, 1, 4}))
       .set("add_space_prefix", GgufValue::of(true))
       .set("remove_extra_whitespaces", GgufValue::of(true));
   return m;

@@ -16,7 +16,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/io/gguf_tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::gguf_tokenizer_write_test {
 namespace {
 
 using namespace testing;  // NOLINT: the parts of a file
@@ -205,4 +205,4 @@ TEST(GgufTokenizerBack, SentencePieceModelsOfOtherKinds) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gguf_tokenizer_write_test

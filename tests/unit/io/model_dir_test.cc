@@ -19,7 +19,7 @@
 #include "tests/unit/io/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::model_dir_test {
 namespace {
 
 using testing::expect_error;
@@ -672,4 +672,4 @@ TEST(ModelDir, Gpt2FilesAsTheyAreFound) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::model_dir_test

@@ -13,7 +13,7 @@
 #include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv {
+namespace qkv::model_json_fuzz_test {
 namespace {
 
 void run(const std::string& document) {
@@ -62,4 +62,4 @@ TEST(ModelJsonFuzz, MutatedFilesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::model_json_fuzz_test

@@ -16,7 +16,7 @@
 #include "tests/fuzz/pytorch_fuzz.cc"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv {
+namespace qkv::pytorch_test {
 namespace {
 
 using testing::expect_error;
@@ -115,4 +115,4 @@ TEST(PyTorch, SmallFilesStaySmall) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::pytorch_test

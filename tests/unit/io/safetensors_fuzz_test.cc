@@ -10,7 +10,7 @@
 #include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv {
+namespace qkv::safetensors_fuzz_test {
 namespace {
 
 std::string file_of(const std::string& header, const std::string& data) {
@@ -80,4 +80,4 @@ TEST(SafetensorsFuzz, CutFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::safetensors_fuzz_test

@@ -5,7 +5,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::safetensors_test {
 namespace {
 
 using testing::expect_error;
@@ -191,4 +191,4 @@ TEST(Safetensors, WritingRefusesDoubleNamesAndBadPaths) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::safetensors_test

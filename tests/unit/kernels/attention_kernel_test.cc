@@ -4,7 +4,7 @@
 #include "qkv/models/spec.h"
 #include "tests/unit/kernels/attention_testing.h"
 
-namespace qkv {
+namespace qkv::attention_kernel_test {
 namespace {
 
 const std::vector<int64_t> kLengths = {1, 2, 5, 63, 64, 65, 130};
@@ -286,8 +286,8 @@ void for_attention_tables(const F& f) {
 }
 
 template <typename T>
-class AttentionKernel : public testing::Test {};
-using Types = testing::Types<float, BFloat16>;
+class AttentionKernel : public ::testing::Test {};
+using Types = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(AttentionKernel, Types);
 
 TYPED_TEST(AttentionKernel, AgreesWithF64AndThePlainLoops) {
@@ -317,7 +317,7 @@ TYPED_TEST(AttentionKernel, AgreesWithF64AndThePlainLoops) {
       expect_close(fast_grad.dk, plain_grad.dk, twice(oracle.dk), "dk");
       expect_close(fast_grad.dv, plain_grad.dv, twice(oracle.dv), "dv");
     });
-    if (testing::Test::HasFailure()) return;  // one case says enough
+    if (::testing::Test::HasFailure()) return;  // one case says enough
   }
 }
 
@@ -388,4 +388,4 @@ TYPED_TEST(AttentionKernel, DecodingContinuesTheSequence) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::attention_kernel_test

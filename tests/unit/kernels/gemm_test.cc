@@ -3,7 +3,7 @@
 
 #include "tests/unit/kernels/product_testing.h"
 
-namespace qkv {
+namespace qkv::gemm_test {
 namespace {
 
 // 1030 columns exceed a panel of the bf16 path for processors without bf16 instructions.
@@ -19,14 +19,15 @@ void test_products() {
       if ((bias == accumulate) == ((e.m + e.n) % 2 == 0))
         continue;  // generating a product's code takes 10 ms
       const int64_t gap = (flags + e.k) % 2 ? 3 : 0;
-      SCOPED_TRACE(testing::Message() << "m " << e.m << ", n " << e.n << ", k " << e.k << (at ? ", A^T" : "")
-                                      << (bt ? ", B^T" : "") << (bias ? ", bias" : "")
-                                      << (accumulate ? ", accumulate" : "") << ", gap " << gap);
+      SCOPED_TRACE(::testing::Message()
+                   << "m " << e.m << ", n " << e.n << ", k " << e.k << (at ? ", A^T" : "")
+                   << (bt ? ", B^T" : "") << (bias ? ", bias" : "") << (accumulate ? ", accumulate" : "")
+                   << ", gap " << gap);
       const ProductCase<In, Out> c(e, at, bt, bias, accumulate, gap);
       c.check(c.run(generic_matrix_product), "plain");
       c.check(c.run(matrix_product), "fast");
       c.check(c.run(matrix_product), "again, from the cache of primitives");
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
 }
 
@@ -52,7 +53,7 @@ void test_packed_products() {
     for (const Extents e : extents)
       for (int flags = 0; flags < 16; ++flags) {
         const bool at = flags & 1, bt = flags & 2, bias = flags & 4, accumulate = flags & 8;
-        SCOPED_TRACE(testing::Message()
+        SCOPED_TRACE(::testing::Message()
                      << "m " << e.m << ", n " << e.n << ", k " << e.k << ", layouts and terms " << flags);
         const ProductCase<In, Out> c(e, at, bt, bias, accumulate, flags % 3);
         Buffer<float> scratch(0);
@@ -62,7 +63,7 @@ void test_packed_products() {
         }),
                 "packed");
         ASSERT_TRUE(scratch.guards_intact());
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
       }
   });
 }
@@ -94,7 +95,7 @@ TEST(RowProduct, OfNarrowNumbersIsThatOfTheirValues) {
           brains[i] = BFloat16(of_halves[i]);
           of_brains[i] = static_cast<float>(brains[i]);
         }
-        SCOPED_TRACE(testing::Message() << table.name << ", " << rows << " rows, k " << k);
+        SCOPED_TRACE(::testing::Message() << table.name << ", " << rows << " rows, k " << k);
         table.f32.row_product({rows, k, a.data(), k, of_halves.data(), k, want.data(), n}, 0, n);
         table.row_product_f16({rows, k, a.data(), k, halves.data(), k, got.data(), n}, 0, n);
         ASSERT_EQ(want, got);
@@ -114,7 +115,7 @@ void test_row_products() {
       for (const int64_t k : {1, 7, 16, 31, 64, 100, 511, 513, 2049})
         for (const int64_t n : {1, 2, 5, 16, 37, 80}) {
           if (rows * k * n > 1 << 22) continue;
-          SCOPED_TRACE(testing::Message() << rows << " rows, k " << k << ", n " << n);
+          SCOPED_TRACE(::testing::Message() << rows << " rows, k " << k << ", n " << n);
           const int64_t a_stride = k + rows % 2, b_stride = k + n % 3, begin = n / 5, end = n - n / 7;
           const auto a = Buffer<float>::normal(rows * a_stride - rows % 2, 1, 1, 1);
           const auto b = Buffer<T>::normal(n * b_stride - n % 3, 2, 1, 3);
@@ -141,7 +142,7 @@ void test_row_products() {
             for (int64_t j = begin; j < end; ++j)
               ASSERT_EQ(alone[j], got.at(r * (n + 2) + j)) << "row " << r << ", column " << j;
           }
-          if (testing::Test::HasFailure()) return;
+          if (::testing::Test::HasFailure()) return;
         }
   });
 }
@@ -167,7 +168,7 @@ TEST(MatrixProduct, EmptyExtents) {
   for (const Extents e : {Extents{0, 5, 3}, {5, 0, 3}, {0, 0, 0}, {5, 7, 0}, {1, 1, 0}})
     for (const bool bias : {false, true})
       for (const bool accumulate : {false, true}) {
-        SCOPED_TRACE(testing::Message() << "m " << e.m << ", n " << e.n << ", k " << e.k);
+        SCOPED_TRACE(::testing::Message() << "m " << e.m << ", n " << e.n << ", k " << e.k);
         const ProductCase<float, float> f32(e, false, true, bias, accumulate, 2);
         f32.check(f32.run(matrix_product), "f32");
         const ProductCase<BFloat16, BFloat16> bf16(e, true, false, bias, accumulate, 2);
@@ -187,4 +188,4 @@ TEST(MatrixProduct, IgnoresOldContentsUnlessAccumulating) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gemm_test

@@ -6,7 +6,7 @@
 
 #include "tests/unit/kernels/attention_testing.h"
 
-namespace qkv {
+namespace qkv::generic_kernels_test {
 namespace {
 
 // Central differences of fourth order: off by h^4/30 f^(5), and by 1.5/h times the error of f.
@@ -273,4 +273,4 @@ TEST(GenericAdamW, FollowsThePaper) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::generic_kernels_test

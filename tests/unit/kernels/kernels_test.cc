@@ -6,12 +6,12 @@
 
 #include "tests/unit/kernels/kernel_testing.h"
 
-namespace qkv {
+namespace qkv::kernels_test {
 namespace {
 
 template <typename T>
-class Elementwise : public testing::Test {};
-using Types = testing::Types<float, BFloat16>;
+class Elementwise : public ::testing::Test {};
+using Types = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(Elementwise, Types);
 
 // Calls f(n, offset) for awkward sizes, 0 included, at misaligned starts.
@@ -20,7 +20,7 @@ void for_sizes(const F& f) {
   for (const int64_t offset : {0, 1, 3}) {
     f(int64_t{0}, offset);
     for (const int64_t n : kAwkwardSizes) {
-      SCOPED_TRACE(testing::Message() << "n " << n << ", offset " << offset);
+      SCOPED_TRACE(::testing::Message() << "n " << n << ", offset " << offset);
       f(n, offset);
     }
   }
@@ -325,4 +325,4 @@ TEST(Optimizers, EveryRuleEqualsTheGenericLoop) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::kernels_test

@@ -8,7 +8,7 @@
 #include "qkv/models/transformer.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::pattern_test {
 namespace {
 
 Pattern random_pattern(std::mt19937& rng) {
@@ -156,4 +156,4 @@ TEST(Pattern, OnlySeenTokensMatter) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::pattern_test

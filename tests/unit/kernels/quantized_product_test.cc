@@ -16,7 +16,7 @@
 #include "qkv/quant/blocks.h"
 #include "qkv/quant/quantize.h"
 
-namespace qkv {
+namespace qkv::quantized_product_test {
 namespace {
 
 constexpr WeightType kTypes[] = {WeightType::q4_0, WeightType::q4_1, WeightType::q5_0,   WeightType::q5_1,
@@ -121,7 +121,7 @@ TEST(QuantizedKernels, GiveTheBitsOfThePlainLoops) {
                         rows = blocks > 20 ? 1 + n % 3
                                : some < 5  ? 16 + 4 * some
                                            : some - 4;
-          SCOPED_TRACE(testing::Message()
+          SCOPED_TRACE(::testing::Message()
                        << table.name << ", " << name_of(type) << ", k " << k << ", n " << n);
           const auto bytes = random_blocks(type, n, k, static_cast<uint32_t>(n));
           const MatrixView b{bytes.data(), type, k, true};
@@ -260,4 +260,4 @@ TEST(QuantizedProduct, DecodesWhereBIsNotTransposed) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::quantized_product_test

@@ -3,12 +3,12 @@
 
 #include "tests/unit/kernels/kernel_testing.h"
 
-namespace qkv {
+namespace qkv::row_kernels_test {
 namespace {
 
 template <typename T>
-class Rows : public testing::Test {};
-using Types = testing::Types<float, BFloat16>;
+class Rows : public ::testing::Test {};
+using Types = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(Rows, Types);
 
 // Statistics of one row of sums, in f64, for the bounds below.
@@ -117,7 +117,7 @@ void test_residual_norm(const KernelTable& table, int64_t rows, int64_t width, b
 TYPED_TEST(Rows, ResidualNorm) {
   for_simd_tables([&](const KernelTable& table) {
     for (const int64_t width : kAwkwardSizes) {
-      SCOPED_TRACE(testing::Message() << "width " << width);
+      SCOPED_TRACE(::testing::Message() << "width " << width);
       const int64_t rows = width > 100 ? 2 : 3;
       test_residual_norm<TypeParam>(table, rows, width, false, false, 0, 0);
       test_residual_norm<TypeParam>(table, rows, width, false, true, 0, 5);
@@ -209,7 +209,7 @@ TYPED_TEST(Rows, ResidualNormGrad) {
   for_simd_tables([&](const KernelTable& table) {
     for (const int64_t width : kAwkwardSizes)
       for (const bool with_input : {false, true}) {
-        SCOPED_TRACE(testing::Message() << "width " << width << ", dsum_in " << with_input);
+        SCOPED_TRACE(::testing::Message() << "width " << width << ", dsum_in " << with_input);
         test_residual_norm_grad<TypeParam>(table, width > 100 ? 2 : 4, width, with_input);
       }
     test_residual_norm_grad<TypeParam>(table, 0, 16, true);
@@ -280,7 +280,7 @@ TYPED_TEST(Rows, CrossEntropy) {
     for (const int64_t vocab : kAwkwardSizes)
       for (const int64_t padding : {0, 5})
         for (const double amplitude : {1.0, 20.0, 1e4}) {
-          SCOPED_TRACE(testing::Message() << "vocab " << vocab << ", amplitude " << amplitude);
+          SCOPED_TRACE(::testing::Message() << "vocab " << vocab << ", amplitude " << amplitude);
           test_cross_entropy<TypeParam>(table, vocab, vocab + padding, amplitude, false);
           if (std::is_same_v<TypeParam, float>)
             test_cross_entropy<TypeParam>(table, vocab, vocab + padding, amplitude, true);
@@ -291,4 +291,4 @@ TYPED_TEST(Rows, CrossEntropy) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::row_kernels_test

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <thread>
 
-namespace qkv {
+namespace qkv::scratch_test {
 namespace {
 
 bool has(const Scratch& scratch, int64_t floats, float value) {
@@ -50,4 +50,4 @@ TEST(Scratch, NoneIsAllowed) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::scratch_test

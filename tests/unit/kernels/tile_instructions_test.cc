@@ -10,7 +10,7 @@
 #include "tests/unit/kernels/kernel_testing.h"
 #include "tests/unit/kernels/tile_interpreter.h"
 
-namespace qkv {
+namespace qkv::tile_instructions_test {
 namespace {
 
 template <typename Out>
@@ -38,7 +38,7 @@ void test_share(const TileBlocking& blocking, bool a_transposed) {
   for (int64_t i = 0; i < m * n; ++i) ASSERT_EQ(interpreted.at(i), emulated.at(i)) << i;
 }
 
-class TileInstructions : public testing::Test {
+class TileInstructions : public ::testing::Test {
  protected:
   void SetUp() override {
     if (tiles_available(TileUnit::amx)) GTEST_SKIP() << "the processor has them";
@@ -84,6 +84,6 @@ TEST_F(TileInstructions, SumsOfGroups) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::tile_instructions_test
 
 #endif

@@ -10,10 +10,10 @@
 #include "qkv/base/parallel.h"
 #include "tests/unit/kernels/product_testing.h"
 
-namespace qkv {
+namespace qkv::tile_product_test {
 namespace {
 
-class TileProduct : public testing::TestWithParam<TileUnit> {
+class TileProduct : public ::testing::TestWithParam<TileUnit> {
  protected:
   void SetUp() override {
     if (!tiles_available(GetParam()))
@@ -24,7 +24,7 @@ class TileProduct : public testing::TestWithParam<TileUnit> {
 
   const int threads_ = num_threads();
 };
-INSTANTIATE_TEST_SUITE_P(, TileProduct, testing::Values(TileUnit::emulated, TileUnit::amx),
+INSTANTIATE_TEST_SUITE_P(, TileProduct, ::testing::Values(TileUnit::emulated, TileUnit::amx),
                          [](const auto& unit) { return unit.param == TileUnit::amx ? "Amx" : "Emulated"; });
 
 constexpr int64_t kAll = int64_t{1} << 40;
@@ -46,10 +46,10 @@ auto bits(T x) {
 template <typename Out>
 void test_product(TileUnit unit, const TileBlocking& blocking, Extents e, int flags, int64_t gap) {
   const bool at = flags & 1, bt = flags & 2, bias = flags & 4, accumulate = flags & 8;
-  SCOPED_TRACE(testing::Message() << "m " << e.m << ", n " << e.n << ", k " << e.k << (at ? ", A^T" : "")
-                                  << (bt ? ", B^T" : "") << (bias ? ", bias" : "")
-                                  << (accumulate ? ", accumulate" : "") << ", gap " << gap << ", blocks of "
-                                  << blocking.rows << ", " << blocking.columns << ", " << blocking.depth);
+  SCOPED_TRACE(::testing::Message() << "m " << e.m << ", n " << e.n << ", k " << e.k << (at ? ", A^T" : "")
+                                    << (bt ? ", B^T" : "") << (bias ? ", bias" : "")
+                                    << (accumulate ? ", accumulate" : "") << ", gap " << gap << ", blocks of "
+                                    << blocking.rows << ", " << blocking.columns << ", " << blocking.depth);
   const ProductCase<BFloat16, Out> c(e, at, bt, bias, accumulate, gap);
   set_num_threads(1);
   const Buffer<Out> one = c.run([&](const Product& p) { tile_product(p, unit, blocking); });
@@ -74,7 +74,7 @@ void test_edges(TileUnit unit) {
       for (size_t b = 0; b < kBlockings.size(); ++b) {
         if ((std::popcount(unsigned(flags)) + i + b) % 2) continue;  // all pairs of settings still occur
         test_product<Out>(unit, kBlockings[b], edges[i], flags, i / 2 % 2 ? 5 : 0);
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
       }
 }
 TEST_P(TileProduct, EdgesToF32) {
@@ -196,4 +196,4 @@ TEST(TileUnits, FollowTheCap) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::tile_product_test

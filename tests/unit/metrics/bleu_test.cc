@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace qkv {
+namespace qkv::bleu_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -123,4 +123,4 @@ TEST(Bleu, Extremes) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::bleu_test

@@ -5,7 +5,7 @@
 
 #include "qkv/base/error.h"
 
-namespace qkv {
+namespace qkv::chrf_test {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -54,4 +54,4 @@ TEST(Chrf, Extremes) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::chrf_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace qkv {
+namespace qkv::scores_test {
 namespace {
 
 ConfusionMatrix matrix(const std::vector<std::vector<int64_t>>& rows) {
@@ -166,4 +166,4 @@ TEST(NumberPairs, ErrorsAndCorrelations) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::scores_test

@@ -5,7 +5,7 @@
 #include "qkv/models/transformer.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::average_mixer_test {
 namespace {
 
 TEST(Average, IsAttentionWithoutScores) {
@@ -51,4 +51,4 @@ TEST(Average, IsOfDecoders) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::average_mixer_test

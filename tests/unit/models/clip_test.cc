@@ -14,7 +14,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::clip_test {
 namespace {
 
 using testing::expect_error;
@@ -167,4 +167,4 @@ TEST_F(ClipDir, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::clip_test

@@ -6,7 +6,7 @@
 #include "qkv/train/config/config.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::fast_weights_mixer_test {
 namespace {
 
 using testing::expect_error;
@@ -71,4 +71,4 @@ TEST(FastWeightsMixers, OneTokenSeesItself) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::fast_weights_mixer_test

@@ -10,7 +10,7 @@
 #include "qkv/nn/parameter.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::feature_embedding_test {
 namespace {
 
 using Rows = std::vector<std::vector<double>>;
@@ -87,4 +87,4 @@ TEST(PlaceFeatures, StandWhereTheIdsSay) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::feature_embedding_test

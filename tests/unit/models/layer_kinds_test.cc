@@ -9,7 +9,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::layer_kinds_test {
 namespace {
 
 const std::string kLeast = "[data]\ntrain = 'a.txt'\n";
@@ -305,4 +305,4 @@ TEST(LayerKinds, FilesSayNothingThatIsNotRead) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::layer_kinds_test

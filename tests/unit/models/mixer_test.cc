@@ -13,7 +13,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::mixer_test {
 namespace {
 
 using testing::expect_error;
@@ -401,4 +401,4 @@ TEST(MixerFiles, NameOneMixer) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::mixer_test

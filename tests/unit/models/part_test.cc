@@ -5,7 +5,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::part_test {
 namespace {
 
 ModelSpec whole_spec() {
@@ -89,4 +89,4 @@ TEST(Part, IsOfTwoStacksOfBlocks) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::part_test

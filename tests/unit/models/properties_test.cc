@@ -9,7 +9,7 @@
 #include "qkv/ops/embedding.h"
 #include "qkv/ops/linear.h"
 
-namespace qkv {
+namespace qkv::properties_test {
 namespace {
 
 Tensor random(Shape shape, uint64_t seed) {
@@ -173,4 +173,4 @@ TEST(PrefixOrder, LiesBetweenCausalAndFull) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::properties_test

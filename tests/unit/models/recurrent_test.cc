@@ -15,7 +15,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::recurrent_test {
 namespace {
 
 using testing::expect_error;
@@ -513,4 +513,4 @@ TEST(RecurrentSpec, OlderFilesHaveNone) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::recurrent_test

@@ -3,7 +3,7 @@
 
 #include "qkv/models/transformer.h"
 
-namespace qkv {
+namespace qkv::reversible_test {
 namespace {
 
 ModelSpec reformer() {
@@ -69,4 +69,4 @@ TEST(Reversible, BlocksKeepWhatTheyReadInBf16) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::reversible_test

@@ -14,7 +14,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::spec_schema_test {
 namespace {
 
 // Gives the field number `target` another value.
@@ -325,4 +325,4 @@ TEST(SpecSchema, KnowsEveryMember) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::spec_schema_test

@@ -7,7 +7,7 @@
 #include "qkv/models/transformer.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::spec_test {
 namespace {
 
 using testing::expect_error;
@@ -156,4 +156,4 @@ TEST(Spec, ParametersOfHeads) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::spec_test

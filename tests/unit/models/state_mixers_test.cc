@@ -13,7 +13,7 @@
 #include "qkv/train/config/config.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::state_mixers_test {
 namespace {
 
 using testing::expect_error;
@@ -174,4 +174,4 @@ TEST(StateMixers, DecodeWithTheBitsOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::state_mixers_test

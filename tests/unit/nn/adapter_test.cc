@@ -18,7 +18,7 @@
 #include "tests/unit/io/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::adapter_test {
 namespace {
 
 using testing::expect_error;
@@ -397,4 +397,4 @@ TEST(AdapterDir, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::adapter_test

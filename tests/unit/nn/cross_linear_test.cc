@@ -9,7 +9,7 @@
 #include "tests/gradient/gradient_check.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::cross_linear_test {
 namespace {
 
 using testing::uniform;
@@ -97,4 +97,4 @@ TEST(CrossLinear, IsTheDecodersBesideItsEncoderAlone) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::cross_linear_test

@@ -9,7 +9,7 @@
 #include "qkv/optim/training_state.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::experts_test {
 namespace {
 
 ModelSpec mixture() {
@@ -147,4 +147,4 @@ TEST(Experts, ACapacityIsNotExceededInSilence) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::experts_test

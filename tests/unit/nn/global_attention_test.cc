@@ -4,7 +4,7 @@
 #include "qkv/models/transformer.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::global_attention_test {
 namespace {
 
 ModelSpec encoder() {
@@ -152,4 +152,4 @@ TEST(GlobalAttention, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::global_attention_test

@@ -9,7 +9,7 @@
 
 #include "qkv/models/transformer.h"
 
-namespace qkv {
+namespace qkv::head_sizes_test {
 namespace {
 
 const std::vector<int64_t> kSizes = {2, 5, 3};
@@ -95,4 +95,4 @@ TEST(HeadSizes, AreThoseOfTheWidestWithZeros) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::head_sizes_test

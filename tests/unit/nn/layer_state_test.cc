@@ -4,7 +4,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::layer_state_test {
 namespace {
 
 using testing::expect_error;
@@ -275,4 +275,4 @@ TEST_F(KeyValueStateTest, SourcesAreSharedAndNotCopied) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::layer_state_test

@@ -5,7 +5,7 @@
 
 #include "qkv/optim/training_state.h"
 
-namespace qkv {
+namespace qkv::norm_test {
 namespace {
 
 Tensor rows(int64_t n, float shift) {
@@ -72,4 +72,4 @@ TEST(BatchNormLayer, RecomputingRemembersOnce) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::norm_test

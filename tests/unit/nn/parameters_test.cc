@@ -4,7 +4,7 @@
 #include "qkv/nn/parameter.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::parameters_test {
 namespace {
 
 using testing::expect_error;
@@ -138,4 +138,4 @@ TEST(Parameters, RefusesDoubleNamesAndOtherTypes) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::parameters_test

@@ -7,7 +7,7 @@
 
 #include "qkv/optim/training_state.h"
 
-namespace qkv {
+namespace qkv::random_feature_attention_test {
 namespace {
 
 ModelSpec performer(int64_t redraw) {
@@ -60,4 +60,4 @@ TEST(RandomFeatureAttention, DrawsItsVectorsAnew) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::random_feature_attention_test

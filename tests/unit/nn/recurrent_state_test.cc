@@ -4,7 +4,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::recurrent_state_test {
 namespace {
 
 using testing::expect_error;
@@ -94,4 +94,4 @@ TEST(RecurrentState, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::recurrent_state_test

@@ -13,7 +13,7 @@
 #include "qkv/models/transformer.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::relative_test {
 namespace {
 
 ModelSpec encoder(RelativeAttention kind) {
@@ -232,4 +232,4 @@ TEST(RelativeAttention, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::relative_test

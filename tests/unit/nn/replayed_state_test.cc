@@ -7,7 +7,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::replayed_state_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -163,4 +163,4 @@ TEST(ReplayedState, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::replayed_state_test

@@ -5,7 +5,7 @@
 #include "qkv/train/tasks/evaluate.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::segment_state_test {
 namespace {
 
 Tensor rows_of(std::initializer_list<float> values, int64_t width = 1) {
@@ -133,4 +133,4 @@ TEST(Memory, SegmentsReadLikeTheWholeText) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::segment_state_test

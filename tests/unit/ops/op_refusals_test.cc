@@ -9,7 +9,7 @@
 #include "qkv/ops/norm.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::op_refusals_test {
 namespace {
 
 using testing::expect_error;
@@ -238,4 +238,4 @@ TEST(OpRefusals, CrossEntropyMustBeTheRoot) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::op_refusals_test

@@ -20,7 +20,7 @@
 #include "qkv/ops/linear.h"
 #include "qkv/quant/quantize.h"
 
-namespace qkv {
+namespace qkv::weight_product_test {
 namespace {
 
 Tensor normal(Shape shape, uint32_t site) {
@@ -154,4 +154,4 @@ TEST(WeightProduct, TakesNoRows) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::weight_product_test

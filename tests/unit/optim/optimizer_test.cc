@@ -10,7 +10,7 @@
 #include "qkv/optim/schedule.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::optimizer_test {
 namespace {
 
 // Odd sizes, so that SIMD tails occur; bf16 shadows for the matrix.
@@ -249,4 +249,4 @@ TEST(LearningRate, FallsAsItsScheduleSays) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::optimizer_test

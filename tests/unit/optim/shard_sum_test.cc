@@ -8,7 +8,7 @@
 #include "tests/rank_threads.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::shard_sum_test {
 namespace {
 
 TEST(ShardSum, DividesShardsEvenly) {
@@ -183,4 +183,4 @@ TEST(ShardSum, RejectsOtherNumbersOfShards) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::shard_sum_test

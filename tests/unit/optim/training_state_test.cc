@@ -7,7 +7,7 @@
 #include "tests/rank_threads.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::training_state_test {
 namespace {
 
 ModelSpec spec() {
@@ -148,4 +148,4 @@ TEST(TrainingState, AdversarialStepsAddTheGradientBesideThem) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::training_state_test

@@ -8,7 +8,7 @@
 #include "qkv/quant/quantize.h"
 #include "tests/unit/quant/row_testing.h"
 
-namespace qkv {
+namespace qkv::dequantize_test {
 namespace {
 
 constexpr uint16_t kOne = 0x3C00, kTwo = 0x4000, kHalf = 0x3800;  // f16
@@ -125,4 +125,4 @@ TEST(Dequantize, SixteenBitNumbers) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::dequantize_test

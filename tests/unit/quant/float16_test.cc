@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace qkv {
+namespace qkv::float16_test {
 namespace {
 
 TEST(RoundToF16, EveryF16Stays) {
@@ -41,4 +41,4 @@ TEST(RoundToF16, BeyondItsRange) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::float16_test

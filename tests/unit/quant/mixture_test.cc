@@ -9,7 +9,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/quant/row_testing.h"
 
-namespace qkv {
+namespace qkv::mixture_test {
 namespace {
 
 std::vector<MixtureTensor> tensors_of(const MixtureModel& model, bool tied) {
@@ -187,4 +187,4 @@ TEST(Mixture, OrderOfFiles) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::mixture_test

@@ -14,7 +14,7 @@
 #include "qkv/quant/float16.h"
 #include "tests/unit/quant/row_testing.h"
 
-namespace qkv {
+namespace qkv::quantize_test {
 namespace {
 
 using testing::Kind;
@@ -284,4 +284,4 @@ TEST(Quantize, BlocksOfARowAreIndependent) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::quantize_test

@@ -15,7 +15,7 @@
 #include "qkv/base/json_value.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::metrics_file_test {
 namespace {
 
 using testing::ScratchDir;
@@ -122,4 +122,4 @@ TEST(Metrics, ResumeAtTheCheckpoint) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::metrics_file_test

@@ -17,7 +17,7 @@
 #include "tests/unit/mutation.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::report_test {
 namespace {
 
 using testing::expect_error;
@@ -454,4 +454,4 @@ TEST(Report, OfALongRunStaysSmall) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::report_test

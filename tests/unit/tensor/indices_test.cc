@@ -7,7 +7,7 @@
 #include "qkv/base/error.h"
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::indices_test {
 namespace {
 
 using testing::expect_error;
@@ -47,4 +47,4 @@ TEST(Indices, CheckTheirBounds) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::indices_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::release_test {
 namespace {
 
 int64_t resident_bytes() {
@@ -48,4 +48,4 @@ TEST(ReleaseMemory, RejectsWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::release_test

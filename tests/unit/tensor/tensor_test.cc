@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-namespace qkv {
+namespace qkv::tensor_test {
 namespace {
 
 TEST(Shape, CountsAndCompares) {
@@ -395,4 +395,4 @@ TEST(Storage, RefusesMoreThanTheMachineHas) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::tensor_test

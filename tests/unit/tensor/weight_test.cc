@@ -7,7 +7,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::weight_test {
 namespace {
 
 using testing::expect_error;
@@ -72,4 +72,4 @@ TEST(Weight, OfOneDenseTensorIsThatTensor) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::weight_test

@@ -8,7 +8,7 @@
 #include "qkv/text/regex.h"
 #include "qkv/text/unicode.h"
 
-namespace qkv::text {
+namespace qkv::text::gpt2_pattern_test {
 namespace {
 
 std::vector<Range> match_by_hand(std::string_view text) {
@@ -141,4 +141,4 @@ TEST(Regex, BytesThatAreNotUtf8MatchNothing) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::gpt2_pattern_test

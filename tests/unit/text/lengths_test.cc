@@ -9,7 +9,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv::text {
+namespace qkv::text::lengths_test {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -195,4 +195,4 @@ TEST_F(LengthsTest, OddFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::lengths_test

@@ -10,7 +10,7 @@
 #include "tests/unit/text/sentencepiece_testing.h"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv::text {
+namespace qkv::text::sentencepiece_fuzz_test {
 namespace {
 
 void run(const std::string& model) {
@@ -63,4 +63,4 @@ TEST(SentencePieceFuzz, CutFilesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::sentencepiece_fuzz_test

@@ -17,7 +17,7 @@
 #include "qkv/text/tokenizer.h"
 #include "tests/unit/text/sentencepiece_testing.h"
 
-namespace qkv::text {
+namespace qkv::text::sentencepiece_test {
 namespace {
 
 using namespace qkv::testing;  // the writer of models
@@ -333,4 +333,4 @@ TEST(SentencePieceClasses, OddFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::sentencepiece_test

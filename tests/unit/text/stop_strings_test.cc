@@ -4,7 +4,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv::text {
+namespace qkv::text::stop_strings_test {
 namespace {
 
 using qkv::testing::expect_error;
@@ -81,4 +81,4 @@ TEST(StopStrings, RefusesWhatCannotOccur) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::stop_strings_test

@@ -6,7 +6,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv::text {
+namespace qkv::text::template_test {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -29,4 +29,4 @@ TEST(Template, IsPutAroundTextsAndPairs) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::template_test

@@ -9,7 +9,7 @@
 #include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv::text {
+namespace qkv::text::tiktoken_fuzz_test {
 namespace {
 
 TEST(TiktokenFuzz, MutatedFilesAreReadOrRefused) {
@@ -25,4 +25,4 @@ TEST(TiktokenFuzz, MutatedFilesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::tiktoken_fuzz_test

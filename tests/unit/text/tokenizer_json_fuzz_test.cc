@@ -11,7 +11,7 @@
 #include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
-namespace qkv::text {
+namespace qkv::text::tokenizer_json_fuzz_test {
 namespace {
 
 void run(const std::string& document) {
@@ -103,4 +103,4 @@ TEST(TokenizerJsonFuzz, CutFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::tokenizer_json_fuzz_test

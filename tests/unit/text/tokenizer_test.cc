@@ -18,7 +18,7 @@
 #include "qkv/text/trainer.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv::text {
+namespace qkv::text::tokenizer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -684,4 +684,4 @@ TEST(ByteFiles, AreThePerceivers) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::tokenizer_test

@@ -12,7 +12,7 @@
 #include "qkv/text/regex.h"
 #include "qkv/text/unicode.h"
 
-namespace qkv::text {
+namespace qkv::text::unicode_scripts_test {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -114,4 +114,4 @@ TEST(UnicodeScripts, CutsEachPieceOnItsOwn) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::unicode_scripts_test

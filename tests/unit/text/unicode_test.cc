@@ -12,7 +12,7 @@
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/normalizer.h"
 
-namespace qkv::text {
+namespace qkv::text::unicode_test {
 namespace {
 
 TEST(Unicode, InvalidBytesAreFoundWhereTheyStand) {
@@ -113,4 +113,4 @@ TEST(Normalizer, RemembersWhereBytesComeFrom) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::unicode_test

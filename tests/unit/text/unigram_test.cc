@@ -15,7 +15,7 @@
 #include "qkv/text/tokenizer.h"
 #include "tests/unit/text/sentencepiece_testing.h"
 
-namespace qkv::text {
+namespace qkv::text::unigram_test {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -266,4 +266,4 @@ TEST(Llama, InTokenizerJson) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::unigram_test

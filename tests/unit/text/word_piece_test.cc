@@ -15,7 +15,7 @@
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trie.h"
 
-namespace qkv::text {
+namespace qkv::text::word_piece_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -192,7 +192,7 @@ TEST(BertPipeline, IsWrittenAsItWasRead) {
 // The format with vocab.txt, in a folder that is removed with the test.
 class BertFolder {
  public:
-  BertFolder() : path_(fs::path(testing::TempDir()) / ("qkv_bert_" + std::to_string(::getpid()))) {
+  BertFolder() : path_(fs::path(::testing::TempDir()) / ("qkv_bert_" + std::to_string(::getpid()))) {
     fs::remove_all(path_);
     fs::create_directories(path_);
     std::string lines;
@@ -249,4 +249,4 @@ TEST(Trie, FindsEveryPrefix) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::word_piece_test

@@ -6,7 +6,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/trace/trace_testing.h"
 
-namespace qkv {
+namespace qkv::circuits_test {
 namespace {
 
 using testing::random_model;
@@ -149,4 +149,4 @@ TEST(Circuits, OfWhatIsNoProductAreRefused) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::circuits_test

@@ -4,7 +4,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/trace/trace_testing.h"
 
-namespace qkv {
+namespace qkv::gradients_test {
 namespace {
 
 using testing::random_model;
@@ -167,4 +167,4 @@ TEST(Saliency, OfClassesAndWhatHasNone) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::gradients_test

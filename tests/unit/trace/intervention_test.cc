@@ -4,7 +4,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/trace/trace_testing.h"
 
-namespace qkv {
+namespace qkv::intervention_test {
 namespace {
 
 using testing::random_model;
@@ -139,4 +139,4 @@ TEST(Intervention, PartsAreChecked) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::intervention_test

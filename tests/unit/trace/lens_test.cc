@@ -3,7 +3,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/trace/trace_testing.h"
 
-namespace qkv {
+namespace qkv::lens_test {
 namespace {
 
 using testing::random_model;
@@ -73,4 +73,4 @@ TEST(Contributions, OtherModelsAreRefused) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::lens_test

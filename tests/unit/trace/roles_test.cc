@@ -4,7 +4,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/trace/trace_testing.h"
 
-namespace qkv {
+namespace qkv::roles_test {
 namespace {
 
 using testing::random_model;
@@ -141,4 +141,4 @@ TEST(Roles, RelationsAreTheMostAttendedWords) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::roles_test

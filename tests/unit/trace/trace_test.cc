@@ -4,7 +4,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/trace/trace_testing.h"
 
-namespace qkv {
+namespace qkv::trace_test {
 namespace {
 
 using testing::random_model;
@@ -79,4 +79,4 @@ TEST(Trace, ClassesAndVectors) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::trace_test

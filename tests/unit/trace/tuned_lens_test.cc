@@ -5,7 +5,7 @@
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/trace/trace_testing.h"
 
-namespace qkv {
+namespace qkv::tuned_lens_test {
 namespace {
 
 using testing::random_model;
@@ -70,4 +70,4 @@ TEST(TunedLens, FitsTheModelsAnswers) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::tuned_lens_test

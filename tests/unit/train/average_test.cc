@@ -11,7 +11,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::average_test {
 namespace {
 
 using testing::expect_error;
@@ -131,4 +131,4 @@ TEST_F(AverageTest, TheNewestCheckpointsOfARun) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::average_test

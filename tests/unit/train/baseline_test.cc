@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qkv {
+namespace qkv::baseline_test {
 namespace {
 
 Example text(const std::string& first, const std::string& label, const std::string& second = "") {
@@ -89,4 +89,4 @@ TEST(Baseline, HasAKeyAndAName) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::baseline_test

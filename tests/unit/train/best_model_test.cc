@@ -2,7 +2,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::best_model_test {
 namespace {
 
 Evaluation with_loss(double loss) {
@@ -73,4 +73,4 @@ TEST(BestModel, PatienceEndsAfterSoManyEvaluationsThatAreNoBetter) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::best_model_test

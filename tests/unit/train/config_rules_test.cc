@@ -9,7 +9,7 @@
 #include "qkv/train/config/config.h"
 #include "tests/unit/train/train_config_testing.h"
 
-namespace qkv {
+namespace qkv::config_rules_test {
 namespace {
 
 TEST_F(TrainConfigTest, KeysOfTheOtherArchitectureAreRefused) {
@@ -506,4 +506,4 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::config_rules_test

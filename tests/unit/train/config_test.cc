@@ -13,7 +13,7 @@
 #include "qkv/train/config/presets.h"
 #include "tests/unit/train/train_config_testing.h"
 
-namespace qkv {
+namespace qkv::config_test {
 namespace {
 
 TEST_F(TrainConfigTest, ReadsEverySection) {
@@ -405,4 +405,4 @@ TEST(Examples, ConfigurationsAreRead) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::config_test

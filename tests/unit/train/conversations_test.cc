@@ -7,7 +7,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::conversations_test {
 namespace {
 
 using testing::expect_error;
@@ -112,4 +112,4 @@ TEST(Conversations, LinesAreObjectsOrLists) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::conversations_test

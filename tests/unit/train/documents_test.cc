@@ -7,7 +7,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::documents_test {
 namespace {
 
 using testing::expect_error;
@@ -208,4 +208,4 @@ TEST(Documents, AreKeptByTheTokenizerThatReadThem) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::documents_test

@@ -11,7 +11,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::evaluate_test {
 namespace {
 
 class EvaluateEncoder : public ::testing::Test {
@@ -201,4 +201,4 @@ TEST_F(EvaluateEncoder, AnswersAsTexts) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::evaluate_test

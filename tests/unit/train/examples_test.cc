@@ -11,7 +11,7 @@
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/text/tokenizer_testing.h"
 
-namespace qkv {
+namespace qkv::examples_test {
 namespace {
 
 using testing::expect_error;
@@ -312,4 +312,4 @@ TEST_F(ExamplesTest, AnswersAsAModelReadsThem) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::examples_test

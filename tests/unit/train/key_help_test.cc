@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace qkv {
+namespace qkv::key_help_test {
 namespace {
 
 std::vector<std::string> names(const std::vector<KeyHelp>& keys) {
@@ -75,4 +75,4 @@ TEST(KeyHelp, IsInPlainWords) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::key_help_test

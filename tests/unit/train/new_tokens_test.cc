@@ -9,7 +9,7 @@
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trainer.h"
 
-namespace qkv {
+namespace qkv::new_tokens_test {
 namespace {
 
 TEST(NewTokens, RowsAreTheMeanOfTheKnownOnes) {
@@ -73,4 +73,4 @@ TEST(NewTokens, OfATokenizer) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::new_tokens_test

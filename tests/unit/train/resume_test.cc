@@ -2,7 +2,7 @@
 
 #include "tests/unit/expect_error.h"
 
-namespace qkv {
+namespace qkv::resume_test {
 namespace {
 
 using testing::expect_error;
@@ -56,4 +56,4 @@ TEST(Resume, ChangedDataIsNamed) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::resume_test

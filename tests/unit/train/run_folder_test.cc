@@ -5,7 +5,7 @@
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
-namespace qkv {
+namespace qkv::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -115,4 +115,4 @@ TEST_F(RunFolderTest, RotatesCheckpoints) {
 }
 
 }  // namespace
-}  // namespace qkv
+}  // namespace qkv::run_folder_test

@@ -13,7 +13,7 @@
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"
 
-namespace qkv::text {
+namespace qkv::text::trainer_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -265,4 +265,4 @@ TEST(Trainer, WordPieceIsBertsPipeline) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv::text::trainer_test
