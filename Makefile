@@ -9,21 +9,24 @@ FUZZ          = $(filter-out shape_fuzz,$(notdir $(basename $(wildcard tests/fuz
 COUNT        ?= 200
 PACKAGES      = $(shell sed 's/\#.*//' packages.txt)
 
-.PHONY: help setup build install package docs demo test check-all format tidy tidy-all lint docs-check skip-check asan tsan \
-  clang aarch64 browser fuzz shape-fuzz coverage thousand bench clean
+.PHONY: help setup build programs install package docs demo test test-all isa seeds check-all format tidy tidy-all lint \
+  docs-check docs-run skip-check asan tsan clang aarch64 browser fuzz shape-fuzz coverage thousand benches bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
-	@echo "make test       install packages, build, run the tests (under 15 minutes on two cores)"
+	@echo "make test       install packages, build, run the tests (two cores: 10 minutes to build, 10 to run)"
 	@echo "make build      build build/qkv"
 	@echo "make install    install the tool and the library (PREFIX=/usr/local DESTDIR=)"
 	@echo "make package    a Debian package, and an archive that runs where it is unpacked, in build/"
 	@echo "make docs       pages with search, build/docs/site/index.html, and of the library's headers"
 	@echo "make bench      the benchmarks (docs/benchmarks.md)"
-	@echo "make check-all  every check below, for hours; .ci/run is the quick one"
+	@echo "make check-all  every check below in full, for hours; .ci/run takes 25 minutes at most"
 	@echo "  format        clang-format on all sources"
+	@echo "  test-all      all tests, also those of isa and the longer ones"
+	@echo "  isa           tests again on slower instruction sets (after make test)"
+	@echo "  seeds         60 random models of each suite against the specification (after make test)"
 	@echo "  tidy          clang-tidy on the sources that changed; tidy-all: on all"
-	@echo "  docs-check    links, commands and examples of the documents (after make test)"
+	@echo "  docs-check    documents: links and commands; runs the README's (after make test); docs-run: runs all"
 	@echo "  skip-check    skipped tests against tests/allowed_skips.txt (after make test)"
 	@echo "  asan, tsan    all tests under AddressSanitizer and UBSan, or under ThreadSanitizer"
 	@echo "  clang         the whole build with clang, warnings as errors, and the unit tests"
@@ -35,7 +38,7 @@ help:
 	@echo "  thousand      1,000 random models against the specification (after make test)"
 
 # Tests run two at a time: threads that wait should not burn the other's processor.
-test check-all asan tsan clang coverage thousand: export OMP_WAIT_POLICY = passive
+test test-all isa seeds check-all asan tsan clang coverage thousand: export OMP_WAIT_POLICY = passive
 
 # $(call need,PACKAGE...): Debian packages, only when one is missing.
 need = @dpkg -s $(1) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(1); }
@@ -71,10 +74,25 @@ demo: build
 # How tests are run; what they skip is read from the results by skip-check.
 CTEST = ctest --output-on-failure --output-junit tests.xml --test-output-size-passed 1000000
 
-test: setup
+# The tool and the tests' programs.
+programs: setup
 	@cmake --preset release -B $(BUILD) -DQKV_WERROR=$(WERROR) >/dev/null
 	cmake --build $(BUILD)
+
+test: programs
+	@rm -rf $(BUILD)/results
+	$(CTEST) --test-dir $(BUILD) -j 2 -LE isa
+
+test-all: export QKV_CHECK_ALL = 1
+test-all: programs
+	@rm -rf $(BUILD)/results
 	$(CTEST) --test-dir $(BUILD) -j 2
+
+isa: programs
+	ctest --output-on-failure --test-dir $(BUILD) -j 2 -L isa
+
+seeds: programs
+	QKV_SEEDS=60 ctest --output-on-failure --test-dir $(BUILD) -j 2 -L formal
 
 # Each with its longest time: .ci/check_all.
 check-all:
@@ -88,20 +106,25 @@ format:
 # build without the precompiled header, which is g++'s own.
 tidy tidy-all: setup
 	$(call need,clang-tidy)
-	@cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
+	@cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DQKV_UNITY=OFF -DQKV_CCACHE=OFF >/dev/null
 	tools/tidy.py build/tidy $(if $(filter tidy-all,$@),--all,--limit-s 60)
 
 lint: format tidy-all
 
 docs-check:
+	python3 tools/docs_check.py . $(BUILD)/qkv
+	python3 tools/docs_check.py . $(BUILD)/qkv --run README.md
+
+docs-run:
 	python3 tools/docs_check.py . $(BUILD)/qkv --run
 
 skip-check:
-	python3 tools/skip_check.py tests/allowed_skips.txt $(BUILD)/tests.xml $(wildcard $(BUILD)/isa/*.xml)
+	python3 tools/skip_check.py tests/allowed_skips.txt $(BUILD)/tests.xml $(wildcard $(BUILD)/results/*.xml)
 
 asan: setup
 	cmake --preset asan-ubsan
 	cmake --build build/asan-ubsan
+	@rm -rf build/asan-ubsan/results
 	$(CTEST) --test-dir build/asan-ubsan -j 2
 	@$(MAKE) skip-check BUILD=build/asan-ubsan
 
@@ -110,6 +133,7 @@ asan: setup
 tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan
+	@rm -rf build/tsan/results
 	$(CTEST) --test-dir build/tsan -j 1 --timeout 7200 -E ^cli_examples$$
 	@$(MAKE) skip-check BUILD=build/tsan
 
@@ -117,6 +141,7 @@ clang: setup
 	$(call need,clang libclang-rt-14-dev libomp-14-dev)
 	cmake --preset clang
 	cmake --build build/clang
+	@rm -rf build/clang/results
 	$(CTEST) --test-dir build/clang -j 2 -L unit
 
 aarch64: setup
@@ -142,6 +167,7 @@ coverage: setup
 	$(call need,gcovr)
 	cmake --preset coverage
 	cmake --build build/coverage
+	@rm -rf build/coverage/results
 	find build/coverage -name '*.gcda' -delete
 	GCOV_ERROR_FILE=$(CURDIR)/build/coverage/gcov_errors.txt $(CTEST) --test-dir build/coverage -j 2 -LE isa -E install_test
 	gcovr --root . --filter 'qkv/' --filter 'formal/' --json-summary build/coverage/summary.json build/coverage
@@ -156,9 +182,11 @@ shape-fuzz: setup
 	cmake --build build/shape-fuzz --target shape_fuzz
 	OMP_WAIT_POLICY=passive build/shape-fuzz/tests/shape_fuzz --count $(COUNT)
 
-bench: setup
+benches: setup
 	@cmake --preset release -B $(BUILD) >/dev/null
-	cmake --build $(BUILD)
+	cmake --build $(BUILD) --target benches
+
+bench: benches
 	$(BUILD)/bench/gpt_step
 
 clean:

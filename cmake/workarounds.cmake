@@ -1,4 +1,5 @@
 # Options of single sources.
+set_source_files_properties(qkv/base/version.cc PROPERTIES COMPILE_DEFINITIONS QKV_VERSION="${PROJECT_VERSION}")
 
 # Called only where the processor has these (qkv/kernels/tile/available.cc). GCC 12 takes fright at its own headers.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -19,11 +20,10 @@ set_property(SOURCE qkv/trace/circuits.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
 
 # These define macros for the headers that they include.
 file(GLOB QKV_TARGETS CONFIGURE_DEPENDS qkv/kernels/cpu/*_avx*.cc)
-set_property(SOURCE ${QKV_TARGETS} qkv/base/hash.cc qkv/base/mpi_communicator.cc qkv/text/regex.cc PROPERTY
-  SKIP_UNITY_BUILD_INCLUSION ON)
+set_property(SOURCE ${QKV_TARGETS} qkv/base/hash.cc qkv/text/regex.cc PROPERTY QKV_ALONE ON)
 # Operators with loops of their own, whose Problem, Slot, Lanes and Run mean something else in each.
 foreach(op attention_free fast_weights fast_weights_chunks hashed_attention recurrence selective_scan source_attention wkv)
-  set_property(SOURCE qkv/ops/${op}.cc PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+  set_property(SOURCE qkv/ops/${op}.cc PROPERTY QKV_ALONE ON)
 endforeach()
 
 # GCC 12 takes ten minutes to allocate registers for kernels whose every access ASan checks in place; calls take one.

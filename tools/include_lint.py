@@ -6,7 +6,8 @@ usage: include_lint.py [REPOSITORY]
 ALLOWED says of each folder below qkv/, and of the rooms of some, which others its files include; together they make
 no circle. formal/ (the specification) and qkv/ (the engine) include nothing of each other, so that one can be the
 other's judge. No file includes itself in a circle, and a third-party library that is wrapped is included where it is
-wrapped.
+wrapped. A spec is data: what NAME_spec.h, models/spec.h and mixers include, all the way down, are no layers, tensors
+or kernels.
 Prints one line a violation, "file:line: why", and exits with 1 when there is any.
 """
 import os
@@ -22,7 +23,7 @@ ALLOWED = {
     "autograd": ["base", "tensor", "kernels"],
     "ops": ["base", "tensor", "quant", "kernels", "autograd", "batch"],
     "nn": ["base", "tensor", "kernels", "autograd", "batch", "ops"],
-    "models": ["base", "batch", "nn", "ops"],
+    "models": ["base", "kernels", "batch", "nn", "ops"],
     "text": ["base"],
     "chat": ["base", "text"],
     "metrics": ["base", "text"],
@@ -51,6 +52,10 @@ ALLOWED = {
 WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc",
            "sentencepiece_trainer.h": "qkv/text/sentencepiece_training.cc", "zlib.h": "qkv/base/unpack.cc",
            "zstd.h": "qkv/base/unpack.cc", "mpi.h": "qkv/base/mpi_communicator.cc"}
+# Headers that are data, and those that data may include.
+SPEC = re.compile(r"^qkv/(\w+/\w+_spec|models/spec|models/mixers/\w+)\.h$")
+PLAIN = re.compile(r"^qkv/(base/\w+|batch/(output|pair_layout)|kernels/(activation|pattern)|models/spec_field)\.h$")
+LAYER = "qkv/models/mixers/mixer_place.h"  # for mixers' layers
 ROOTS = ["qkv", "formal", "tests", "bench", "examples"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -123,6 +128,18 @@ def find_cycle(graph):
     return None
 
 
+def is_spec(path):
+    return SPEC.match(path) and path != LAYER
+
+
+def spec_problems(graph):
+    """Includes of specs that are more than data."""
+    for path in sorted(filter(is_spec, graph)):
+        for target in graph[path]:
+            if not is_spec(target) and not PLAIN.match(target):
+                yield f"{path}:1: a spec is data: it must not include {target}"
+
+
 def lint(root):
     problems, graph = [], {}
     for path in source_files(root):
@@ -153,6 +170,7 @@ def lint(root):
             # Highway compiles a file once a target by having it include itself (foreach_target.h).
             if resolved != path:
                 graph[path].append(resolved)
+    problems += spec_problems(graph)
     circle = find_cycle(ALLOWED)
     if circle:
         problems.append(f"tools/include_lint.py:1: ALLOWED has a circle: {' -> '.join(circle)}")

@@ -1,6 +1,7 @@
 // Patterns as a configuration writes them.
 #include <sstream>
 
+#include "qkv/base/error.h"
 #include "qkv/models/spec.h"
 
 namespace qkv {

@@ -206,7 +206,7 @@ TEST_P(TraceAgainstFormal, TwoStacks) {
       [&](const auto& theta) { return formal::VariedEDTransformer(z, x, theta); }, GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, TraceAgainstFormal, ::testing::Range(0U, variations()));
+INSTANTIATE_TEST_SUITE_P(Random, TraceAgainstFormal, ::testing::Range(0U, seeds()));
 
 }  // namespace
 }  // namespace qkv::engine_trace_test

@@ -83,7 +83,7 @@ TEST_P(EncoderVariationsAgainstFormal, ComesBackFromDisk) {
   expect_back_from_disk(*model_of(c_), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, EncoderVariationsAgainstFormal, ::testing::Range(0U, variations()));
+INSTANTIATE_TEST_SUITE_P(Random, EncoderVariationsAgainstFormal, ::testing::Range(0U, seeds()));
 
 TEST(Variations, EveryOneOfEncodersIsDrawn) {
   expect_each_drawn(Architecture::encoder);

@@ -132,7 +132,7 @@ TEST_P(TwoStackVariationsAgainstFormal, ComesBackFromDisk) {
   expect_back_from_disk(*model_of(c_), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, TwoStackVariationsAgainstFormal, ::testing::Range(0U, variations()));
+INSTANTIATE_TEST_SUITE_P(Random, TwoStackVariationsAgainstFormal, ::testing::Range(0U, seeds()));
 
 TEST(Variations, EveryOneOfTwoStacksIsDrawn) {
   expect_each_drawn(Architecture::encoder_decoder);

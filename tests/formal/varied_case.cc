@@ -330,8 +330,4 @@ void expect_back_from_disk(const Transformer& model, unsigned seed) {
         << p.name << ", seed " << seed << ", " << family;
 }
 
-unsigned variations() {
-  return std::max(60U, seeds());
-}
-
 }  // namespace qkv

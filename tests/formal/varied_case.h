@@ -7,6 +7,7 @@
 
 #include "formal/variations.h"
 #include "tests/formal/engine_case.h"
+#include "tests/formal/varied_layers.h"
 
 namespace qkv {
 
@@ -107,8 +108,5 @@ std::map<std::string, bool> variations_of(const ModelSpec& s);
 
 // Some of the seeds of a suite have each variation that this architecture may have.
 void expect_each_drawn(Architecture architecture);
-
-// Models in each suite: 60, or as many as QKV_SEEDS says where those are more.
-unsigned variations();
 
 }  // namespace qkv

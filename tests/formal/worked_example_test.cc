@@ -16,13 +16,14 @@
 #include "formal/attention.h"
 #include "formal/special_tokens.h"
 #include "qkv/base/json_value.h"
+#include "tests/source_dir.h"
 
 namespace qkv::formal::worked_example::worked_example_test {
 namespace {
 
 const nlohmann::json& tables() {
   static const nlohmann::json json = [] {
-    std::ifstream file(QKV_SOURCE_DIR "/tests/golden/worked_example.json");
+    std::ifstream file(qkv::testing::source_dir() + "/tests/golden/worked_example.json");
     return nlohmann::json::parse(file);
   }();
   return json;

@@ -6,6 +6,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
+#include "tests/source_dir.h"
 
 namespace qkv::text::chat_template_test {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 TEST(ChatTemplateGolden, WritesWhatJinjaWrites) {
-  const std::string folder = std::string(QKV_SOURCE_DIR) + "/tests/golden/chat_templates/";
+  const std::string folder = testing::source_dir() + "/tests/golden/chat_templates/";
   const Json cases = Json::parse(read_file(folder + "cases.json"));
   ASSERT_GT(cases.size(), 150U);
   for (const Json& c : cases) {

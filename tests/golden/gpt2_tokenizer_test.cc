@@ -8,6 +8,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
+#include "tests/source_dir.h"
 
 namespace qkv::text::gpt2_tokenizer_test {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const fs::path kGolden = fs::path(QKV_SOURCE_DIR) / "tests/golden/gpt2_tokenizer";
+const fs::path kGolden = fs::path(testing::source_dir()) / "tests/golden/gpt2_tokenizer";
 
 void expect_cases(const Tokenizer& tokenizer, const Json& cases) {
   ASSERT_GT(cases.size(), 0u);

@@ -20,6 +20,7 @@
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/ops/elementwise.h"
+#include "tests/source_dir.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv::hf_test {
@@ -92,7 +93,7 @@ std::vector<Case> read_cases(const std::string& root, const std::string& folder)
 
 const std::vector<Case>& all_cases() {
   static const std::vector<Case> cases = [] {
-    std::vector<Case> found = read_cases("golden", std::string(QKV_SOURCE_DIR) + "/tests/golden/hf");
+    std::vector<Case> found = read_cases("golden", testing::source_dir() + "/tests/golden/hf");
     std::set<std::string> families;
     for (const Case& c : found) families.insert(c.family);
     const char* reference = std::getenv("QKV_REFERENCE");

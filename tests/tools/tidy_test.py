@@ -21,7 +21,7 @@ class Tidy(unittest.TestCase):
         self.root = scratch.name
         self.environment = {**os.environ, "PATH": f"{self.root}/bin:{os.environ['PATH']}",
                             "GIT_CONFIG_GLOBAL": "/dev/null"}
-        self.environment.pop("QKV_TIDY_BASE", None)
+        self.environment.pop("QKV_BASE", None)
         self.write("bin/clang-tidy", CLANG_TIDY)
         os.chmod(os.path.join(self.root, "bin/clang-tidy"), 0o755)
         names = ["qkv/a.cc", "qkv/b.cc", "qkv/kernels/cpu/c.cc"]
@@ -73,7 +73,7 @@ class Tidy(unittest.TestCase):
         self.write("qkv/h.h", "int i;\n")
         self.commit()
         self.assertEqual(self.tidy()[1], ["qkv/b.cc"])  # which includes the header
-        self.assertEqual(self.tidy(QKV_TIDY_BASE="HEAD~2")[1], ["qkv/b.cc", "qkv/a.cc"])
+        self.assertEqual(self.tidy(QKV_BASE="HEAD~2")[1], ["qkv/b.cc", "qkv/a.cc"])
         self.git("update-ref", "refs/remotes/origin/main", "HEAD")
         self.write("qkv/a.cc", "int z;\n")  # not committed
         self.assertEqual(self.tidy()[1], ["qkv/a.cc", "qkv/b.cc"])
@@ -95,7 +95,7 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.tidy("--all", "--limit-s", "-1")[0], 1)
 
     def test_a_base_that_is_none(self):
-        status, _, out = self.tidy(QKV_TIDY_BASE="nothing")
+        status, _, out = self.tidy(QKV_BASE="nothing")
         self.assertEqual(status, 1)
         self.assertIn("there is no commit nothing", out)
 

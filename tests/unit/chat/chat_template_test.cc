@@ -14,6 +14,7 @@
 
 #define LLVMFuzzerTestOneInput fuzz_chat_template
 #include "tests/fuzz/chat_template_fuzz.cc"
+#include "tests/source_dir.h"
 #include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
@@ -124,7 +125,7 @@ TEST(ChatTemplate, WhatItMayCostIsBounded) {
 }
 
 TEST(ChatTemplateFuzz, MutatedTemplatesAreRunOrRefused) {
-  const std::string folder = std::string(QKV_SOURCE_DIR) + "/tests/golden/chat_templates/";
+  const std::string folder = testing::source_dir() + "/tests/golden/chat_templates/";
   static constexpr const char* kPieces[] = {"{%", "%}", "{{", "}}",   "{#",  "-%}",    "(",  ")", "[",  "]",
                                             "|",  "is", "if", "for",  "set", "endfor", "'",  "~", "**", "in",
                                             "1",  ":",  ".",  "loop", "ns",  "macro",  "\n", "-", "+",  ","};

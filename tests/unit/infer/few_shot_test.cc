@@ -1,5 +1,6 @@
 #include "qkv/infer/few_shot.h"
 
+#include "tests/source_dir.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
@@ -67,7 +68,7 @@ TEST(FewShot, RationalesComeBeforeAnswers) {
 }
 
 TEST(FewShot, TheExampleFile) {
-  EXPECT_EQ(read_few_shot(QKV_SOURCE_DIR "/examples/capitals.toml").prompt("Spain"),
+  EXPECT_EQ(read_few_shot(testing::source_dir() + "/examples/capitals.toml").prompt("Spain"),
             "The capitals of some countries.\n\nCountry: France\nCapital: Paris\n\n"
             "Country: Italy\nCapital: Rome\n\nCountry: Spain\nCapital: ");
 }

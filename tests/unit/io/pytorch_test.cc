@@ -14,6 +14,7 @@
 #include "tests/unit/scratch_dir.h"
 #define LLVMFuzzerTestOneInput fuzz_pytorch
 #include "tests/fuzz/pytorch_fuzz.cc"
+#include "tests/source_dir.h"
 #undef LLVMFuzzerTestOneInput
 
 namespace qkv::pytorch_test {
@@ -22,7 +23,7 @@ namespace {
 using testing::expect_error;
 
 std::string path_of(const std::string& name) {
-  return fmt::format("{}/tests/golden/pytorch/{}", QKV_SOURCE_DIR, name);
+  return fmt::format("{}/tests/golden/pytorch/{}", testing::source_dir(), name);
 }
 
 void run(const std::string& file) {

@@ -1,6 +1,6 @@
 // The SIMD kernels without reductions over a row against the plain loops: element by element, most bit by
 // bit.
-// Covers: qkv/kernels/cpu/simd.cc
+// Covers: qkv/kernels/cpu/simd*.cc
 #include <bit>
 #include <numeric>
 

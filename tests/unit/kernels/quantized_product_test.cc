@@ -1,4 +1,4 @@
-// Covers: qkv/quant/block_integers.cc, qkv/kernels/generic/quantized.cc, qkv/kernels/cpu/quantized.cc
+// Covers: qkv/quant/block_integers.cc, qkv/kernels/generic/quantized.cc, qkv/kernels/cpu/quantized*.cc
 // Products by quantised weights: every table gives the bits of the plain loops, which are near the product by
 // the decoded numbers; blocks as integers are the numbers that dequantize_row() gives.
 #include "qkv/kernels/quantized_product.h"

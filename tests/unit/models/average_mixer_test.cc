@@ -1,5 +1,5 @@
 // The average mixer is attention whose scores are all the same.
-// Covers: qkv/nn/average.cc, qkv/models/mixers/average.cc
+// Covers: qkv/nn/average.cc, qkv/models/mixers/average_layer.cc
 #include <gtest/gtest.h>
 
 #include "qkv/models/transformer.h"

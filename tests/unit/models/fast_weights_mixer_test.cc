@@ -1,5 +1,5 @@
 // Linear attention and the delta rule as mixers: what they refuse, and the settings that follow from others.
-// Covers: qkv/models/mixers/fast_weights.cc, qkv/nn/fast_weights.cc
+// Covers: qkv/models/mixers/fast_weights_layer.cc, qkv/nn/fast_weights.cc
 #include <gtest/gtest.h>
 
 #include "qkv/models/transformer.h"

@@ -1,11 +1,11 @@
 // Mixers with states behind short convolutions: settings, sizes that follow from others, what they refuse,
 // and that decoding gives what reading the whole gives.
-// Covers: qkv/models/mixers/gated_delta.cc, qkv/models/mixers/state_space.cc
-// Covers: qkv/models/mixers/convolution.cc, qkv/nn/gated_delta.cc, qkv/nn/state_space.cc
+// Covers: qkv/models/mixers/gated_delta_layer.cc, qkv/models/mixers/state_space_layer.cc
+// Covers: qkv/models/mixers/convolution_layer.cc, qkv/nn/gated_delta.cc, qkv/nn/state_space.cc
 // Covers: qkv/nn/convolution.cc, qkv/nn/replayed_mixer.cc
-// Covers: qkv/models/mixers/rwkv.cc, qkv/nn/rwkv.cc, qkv/nn/token_shift.cc
-// Covers: qkv/models/mixers/random_features.cc
-// Covers: qkv/models/mixers/attention_free.cc, qkv/nn/attention_free.cc
+// Covers: qkv/models/mixers/rwkv_layer.cc, qkv/nn/rwkv.cc, qkv/nn/token_shift.cc
+// Covers: qkv/models/mixers/random_features_layer.cc
+// Covers: qkv/models/mixers/attention_free_layer.cc, qkv/nn/attention_free.cc
 #include <gtest/gtest.h>
 
 #include "qkv/models/transformer.h"

@@ -13,6 +13,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
+#include "tests/source_dir.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv::metrics_file_test {
@@ -22,7 +23,8 @@ using testing::ScratchDir;
 
 // The events of the files in `dir`, by an independent reader.
 std::vector<Json> events_in(const std::string& dir) {
-  const std::string command = "python3 " QKV_SOURCE_DIR "/tests/event_files.py '" + dir + "'/* 2>&1";
+  const std::string command =
+      "python3 " + testing::source_dir() + "/tests/event_files.py '" + dir + "'/* 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
   std::string out;
   std::array<char, 4096> buffer;

@@ -11,6 +11,7 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/train/config/key_help.h"
 #include "qkv/train/config/presets.h"
+#include "tests/source_dir.h"
 #include "tests/unit/train/train_config_testing.h"
 
 namespace qkv::config_test {
@@ -394,7 +395,8 @@ TEST_F(TrainConfigTest, Presets) {
 // Reads the configurations in examples/, except those that start from a model, which need one.
 TEST(Examples, ConfigurationsAreRead) {
   int read = 0;
-  for (const auto& file : std::filesystem::recursive_directory_iterator(QKV_SOURCE_DIR "/examples")) {
+  for (const auto& file :
+       std::filesystem::recursive_directory_iterator(testing::source_dir() + "/examples")) {
     const std::string path = file.path().string();
     if (!path.ends_with(".toml") || path.ends_with("capitals.toml")) continue;
     if (read_file(path).find("\nfrom = ") != std::string::npos) continue;

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Prints the suites that .ci/run adds for what the last commits touched, one a line: TARGET MINUTES WORDS.
+
+usage: touched.py [FILE...]
+
+TARGET is of the Makefile, MINUTES what it takes on two cores. tools/changed.py says what the last commits touched;
+FILEs stand in its place. `make check-all` runs every suite in full.
+"""
+import fnmatch
+import sys
+
+from changed import base, changed_files
+
+ARITHMETIC = ["qkv/kernels/*", "qkv/ops/*", "qkv/quant/*", "qkv/tensor/*", "qkv/autograd/*"]
+MODELS = ["qkv/batch/*", "qkv/nn/*", "qkv/models/*"]
+# target, minutes, words, patterns of files (* is any path); the cheapest first
+SUITES = [
+    ("benches", 2, "benchmarks: build", ["bench/*", "qkv/*.h", "CMakeLists.txt", "cmake/*"]),
+    ("seeds", 2, "60 random models of each suite against the specification",
+     [*ARITHMETIC, *MODELS, "qkv/optim/*", "formal/*", "tests/formal/*"]),
+    ("isa", 4, "tests again on slower instruction sets", [*ARITHMETIC, "tests/CMakeLists.txt"]),
+    ("docs-run", 4, "commands of all documents", ["*.md", "docs/*", "examples/*", "qkv/cli/*", "tools/docs_check*"]),
+    ("tidy", 6, "clang-tidy on what changed", ["*.cc", "*.h"]),
+    ("shape-fuzz", 10, "random shapes under ASan and UBSan",
+     [*ARITHMETIC, *MODELS, "qkv/optim/*", "qkv/infer/*", "qkv/io/family/*", "qkv/bridge/*", "tests/fuzz/*"]),
+]
+
+
+def touched(names):
+    """The suites for these files."""
+    return [(target, minutes, words) for target, minutes, words, patterns in SUITES
+            if any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)]
+
+
+def main():
+    for target, minutes, words in touched(sys.argv[1:] or changed_files(base()[0])):
+        print(target, minutes, words)
+
+
+if __name__ == "__main__":
+    main()
