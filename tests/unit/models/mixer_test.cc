@@ -1,6 +1,7 @@
 // Mixers of blocks: what each of them promises, and how configurations and files say which it is.
 // Covers: qkv/models/mixers/attention_layer.cc, qkv/models/mixers/latent_attention_layer.cc
-// Covers: qkv/models/mixers/recurrence_layer.cc, qkv/models/mixers/mixer_place.cc, qkv/nn/recurrent_sublayer.cc, qkv/models/mixer_spec.cc
+// Covers: qkv/models/mixers/recurrence_layer.cc, qkv/models/mixers/mixer_place.cc
+// Covers: qkv/nn/recurrent_sublayer.cc, qkv/models/mixer_spec.cc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
