@@ -10,11 +10,11 @@ COUNT        ?= 200
 PACKAGES      = $(shell sed 's/\#.*//' packages.txt)
 
 .PHONY: help setup build programs install package docs demo test test-all isa seeds check-all format tidy tidy-all lint \
-  docs-check docs-run skip-check asan tsan clang aarch64 browser fuzz shape-fuzz coverage thousand benches bench clean
+  docs-check docs-full skip-check asan tsan clang aarch64 browser fuzz shape-fuzz coverage thousand benches bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
-	@echo "make test       install packages, build, run the tests (two cores: 10 minutes to build, 10 to run)"
+	@echo "make test       install packages, build, run the tests (two cores: 10 minutes to build, 9 to run)"
 	@echo "make build      build build/qkv"
 	@echo "make install    install the tool and the library (PREFIX=/usr/local DESTDIR=)"
 	@echo "make package    a Debian package, and an archive that runs where it is unpacked, in build/"
@@ -26,7 +26,8 @@ help:
 	@echo "  isa           tests again on slower instruction sets (after make test)"
 	@echo "  seeds         60 random models of each suite against the specification (after make test)"
 	@echo "  tidy          clang-tidy on the sources that changed; tidy-all: on all"
-	@echo "  docs-check    documents: links and commands; runs the README's (after make test); docs-run: runs all"
+	@echo "  docs-check    links, commands and examples of the documents (after make test)"
+	@echo "  docs-full     the README's commands, with trainings as long as a reader's"
 	@echo "  skip-check    skipped tests against tests/allowed_skips.txt (after make test)"
 	@echo "  asan, tsan    all tests under AddressSanitizer and UBSan, or under ThreadSanitizer"
 	@echo "  clang         the whole build with clang, warnings as errors, and the unit tests"
@@ -112,11 +113,10 @@ tidy tidy-all: setup
 lint: format tidy-all
 
 docs-check:
-	python3 tools/docs_check.py . $(BUILD)/qkv
-	python3 tools/docs_check.py . $(BUILD)/qkv --run README.md
-
-docs-run:
 	python3 tools/docs_check.py . $(BUILD)/qkv --run
+
+docs-full:
+	python3 tools/docs_check.py . $(BUILD)/qkv --run-in-full README.md
 
 skip-check:
 	python3 tools/skip_check.py tests/allowed_skips.txt $(BUILD)/tests.xml $(wildcard $(BUILD)/results/*.xml)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the documents: links, anchors, paths, commands and configuration keys.
 
-usage: docs_check.py REPOSITORY QKV [--run] [FILE.md...]
+usage: docs_check.py REPOSITORY QKV [--run | --run-in-full] [FILE.md...]
 
 Of every *.md file (or the FILEs):
 - relative links, images and anchors lead somewhere; paths in `backticks` that begin in a folder of the project exist;
@@ -13,7 +13,7 @@ Of every *.md file (or the FILEs):
 Commands are read, not run, except with --run: a comment `<!-- run: NAME -->` above a code block has it run by bash in a
 scratch copy of the checkout. tools/docs_check.toml says under [NAME] how: limit_s, the longest time; before, commands
 that bring the files that the reader is assumed to have; set, overrides that make training short. `make build` is taken
-as done.
+as done. With --run-in-full nothing is made short, and the longest time is an hour.
 Prints one line a violation, "file:line: why", and exits with 1 when there is any.
 """
 import json
@@ -409,7 +409,7 @@ def run_block(root, qkv, block, how):
         return f"exit status {process.returncode}: {ending}" if process.returncode else None
 
 
-def run_marked(check, qkv, settings):
+def run_marked(check, qkv, settings, in_full, every):
     marked = [(d, b) for d in check.documents.values() for b in d.blocks if b.run]
     for document, block in marked:
         name, how = block.run, settings.get(block.run)
@@ -417,25 +417,28 @@ def run_marked(check, qkv, settings):
         if how is None:
             check.refuse(document, block.line, f"tools/docs_check.toml has no [{name}]")
             continue
+        if in_full:
+            how = {**how, "limit_s": 3600, "set": []}
         start = time.monotonic()
         if why := run_block(check.root, qkv, block, how):
             check.refuse(document, block.line, why)
         print(f"{where}: {name} ran for {time.monotonic() - start:.1f} s", flush=True)
-    if missing := set(settings) - {b.run for _, b in marked}:
+    if every and (missing := set(settings) - {b.run for _, b in marked}):
         check.problems.append(f"tools/docs_check.toml:1: no code block is marked {', '.join(sorted(missing))}")
     return len(marked)
 
 
 def main(arguments):
-    run = "--run" in arguments
-    root, qkv, *files = [a for a in arguments if a != "--run"]
+    in_full = "--run-in-full" in arguments
+    run = in_full or "--run" in arguments
+    root, qkv, *files = [a for a in arguments if a not in ("--run", "--run-in-full")]
     root, qkv = Path(root).resolve(), os.path.abspath(qkv)
     check = Check(root, qkv)
     for path in [Path(file) for file in files] or documents_below(root):
         check.check(path)
     settings_file = root / "tools/docs_check.toml"
     settings = tomllib.loads(settings_file.read_text()) if settings_file.exists() else {}
-    ran = run_marked(check, qkv, settings) if run else 0
+    ran = run_marked(check, qkv, settings, in_full, not files) if run else 0
     for problem in check.problems:
         print(problem)
     print(f"{len(check.documents)} documents, {check.seen} links, paths, commands and keys, {ran} blocks run, "

@@ -19,7 +19,6 @@ SUITES = [
     ("seeds", 2, "60 random models of each suite against the specification",
      [*ARITHMETIC, *MODELS, "qkv/optim/*", "formal/*", "tests/formal/*"]),
     ("isa", 4, "tests again on slower instruction sets", [*ARITHMETIC, "tests/CMakeLists.txt"]),
-    ("docs-run", 4, "commands of all documents", ["*.md", "docs/*", "examples/*", "qkv/cli/*", "tools/docs_check*"]),
     ("tidy", 6, "clang-tidy on what changed", ["*.cc", "*.h"]),
     ("shape-fuzz", 10, "random shapes under ASan and UBSan",
      [*ARITHMETIC, *MODELS, "qkv/optim/*", "qkv/infer/*", "qkv/io/family/*", "qkv/bridge/*", "tests/fuzz/*"]),
