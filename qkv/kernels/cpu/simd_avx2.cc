@@ -13,14 +13,13 @@
 #include "qkv/kernels/scratch.h"
 #include "qkv/kernels/tile_product.h"
 
-// Highway includes this file once for each target that is not disabled. For aarch64 NEON is compiled; no
-// table has it yet.
-#define HWY_DISABLED_TARGETS (~(HWY_AVX2 | HWY_NEON | HWY_SCALAR))
+// Highway includes this file once for each target that is not disabled.
+#define HWY_DISABLED_TARGETS (~(HWY_AVX2 | HWY_SCALAR))
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "qkv/kernels/cpu/simd_avx2.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
+#if HWY_TARGET == HWY_AVX2
 #include "qkv/kernels/cpu/table-inl.h"
 #endif
 
