@@ -21,7 +21,7 @@ SUITES = [
     ("benches", 2, "benchmarks: build", ["bench/*", "qkv/*.h", "CMakeLists.txt", "cmake/*"]),
     ("shape-fuzz", 10, "random shapes under ASan and UBSan",
      [*ARITHMETIC, *MODELS, "qkv/optim/*", "qkv/infer/*", "qkv/io/family/*", "qkv/bridge/*", "tests/fuzz/*"]),
-    ("tidy", 6, "clang-tidy on what changed", ["*.cc", "*.h"]),
+    ("tidy", 8, "clang-tidy on what changed", ["*.cc", "*.h"]),
 ]
 
 
