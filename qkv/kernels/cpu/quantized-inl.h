@@ -7,6 +7,22 @@
 #define QKV_KERNELS_CPU_QUANTIZED_INL_H
 #endif
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "qkv/kernels/kernels.h"
+#include "qkv/kernels/quantized_kernels.h"
+#include "qkv/kernels/tile/block.h"
+#include "qkv/kernels/tile/groups.h"
+#include "qkv/kernels/tile_product.h"
+#include "qkv/quant/block_integers.h"
+#include "qkv/quant/blocks.h"
+// Highway asks for this order.
 #include "qkv/kernels/cpu/quantized_panel-inl.h"
 #include "qkv/kernels/cpu/quantized_vnni-inl.h"
 

@@ -45,10 +45,12 @@ const std::vector<QuantizedKernels>& quantized_tables() {
       if ((supported & target) == 0 || !has(unit)) continue;
       QuantizedKernels table = generic_quantized_kernels();
       table.name = name;
+#if HWY_ARCH_X86
       if (target == HWY_AVX2)
         fill_quantized_avx2(&table);
       else
         fill_quantized_avx512(unit, &table);
+#endif
       all.push_back(table);
     }
     return all;

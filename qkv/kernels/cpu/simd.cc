@@ -26,10 +26,15 @@ const Tables& tables() {
       fill(&table);
       found.push_back(table);
     };
+    t.amx = t.emulated_tiles = generic_kernels();
+#if HWY_ARCH_X86
     add(HWY_AVX2, "avx2", fill_avx2);
     add(HWY_AVX3, "avx512", fill_avx512);
-    t.amx = t.emulated_tiles = found.empty() ? generic_kernels() : found.back();
+    if (!found.empty()) t.amx = t.emulated_tiles = found.back();
     if (tiles_available(TileUnit::emulated)) fill_tiles(&t.amx, &t.emulated_tiles);
+#else
+    (void)add;
+#endif
     t.amx.name = "amx";
     t.emulated_tiles.name = "emulated tiles";
     if (tiles_available(TileUnit::amx)) found.push_back(t.amx);

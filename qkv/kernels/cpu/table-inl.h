@@ -6,6 +6,18 @@
 #define QKV_KERNELS_CPU_TABLE_INL_H
 #endif
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "qkv/kernels/kernels.h"
+#include "qkv/kernels/scratch.h"
+#include "qkv/kernels/tile_product.h"
 // Highway asks for this order.
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
